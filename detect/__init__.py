@@ -1,0 +1,1 @@
+"""From aligned ticks to verdicts: detectors, evidence, decision, the per-job pipeline."""

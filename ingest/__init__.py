@@ -1,0 +1,1 @@
+"""From any wire format to aligned ticks: catalogue, formats, recordings, alignment, simulation."""

@@ -1,0 +1,1 @@
+"""One file per wire format; `ingest.formats.registry` finds the decoder for a content type."""

@@ -1,0 +1,1 @@
+"""A physical simulator of synchronous training jobs, their healthy life and their faults."""

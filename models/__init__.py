@@ -1,0 +1,1 @@
+"""What is learned ahead of a job: healthy scales, denoisers, fault signatures, the registry."""

@@ -1,0 +1,1 @@
+"""Recorded incidents through the live path: scoring, reports, training, benchmark."""
