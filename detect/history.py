@@ -28,7 +28,7 @@ class MetricSlice:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSlice:
-    """``scores`` ``float32 [machine, time]`` (1 = alarm threshold), ``times_ns`` ``int64 [time]``."""
+    """``scores`` is ``float32 [machine, time]`` (1 = alarm), ``times_ns`` ``int64 [time]``."""
 
     machines: tuple[str, ...]
     times_ns: NDArray[np.int64]

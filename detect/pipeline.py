@@ -12,12 +12,12 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from ingest.align import AlignSettings, JobAligner
+from ingest.catalogue import Catalogue
 
 from detect.alert import AlertChange
 from detect.detector import JobDetector, ScoreFrame, State
 from detect.history import History
-from ingest.align import AlignSettings, JobAligner
-from ingest.catalogue import Catalogue
 from ingest.samples import Rejected
 from ingest.ticks import TickBlock
 
@@ -264,9 +264,7 @@ def _by_job(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     if table.num_rows == 0:
         return
     encoded = table["job"].combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):  # pragma: no cover - depends on the arrow version
-        encoded = encoded.chunk(0)
-    names = encoded.dictionary.to_pylist()
+    names: list[str] = encoded.dictionary.to_pylist()
     if len(names) == 1:
         yield names[0], table
         return

@@ -21,11 +21,10 @@ it never raises and never hides its neighbours.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
-KEY_FIELDS: tuple[pa.Field[Any], ...] = (
+KEY_FIELDS: tuple[pa.Field, ...] = (
     pa.field("ts", pa.timestamp("ns", tz="UTC"), nullable=False),
     pa.field("job", pa.string(), nullable=False),
     pa.field("machine", pa.string(), nullable=False),
