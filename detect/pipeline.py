@@ -12,12 +12,12 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-from ingest.align import AlignSettings, JobAligner
-from ingest.catalogue import Catalogue
 
 from detect.alert import AlertChange
 from detect.detector import JobDetector, ScoreFrame, State
 from detect.history import History
+from ingest.align import AlignSettings, JobAligner
+from ingest.catalogue import Catalogue
 from ingest.samples import Rejected
 from ingest.ticks import TickBlock
 
