@@ -1,0 +1,1 @@
+"""Alerts, events, silences, history: everything the service must remember."""

@@ -1,0 +1,1 @@
+"""Alembic environment; shipped in the wheel and run when the service starts."""
