@@ -18,9 +18,12 @@ class AlertRow(Base):
     """An alert and where its life stands.
 
     ``body`` is the alert as detection last said it (see `serve.store.codec`); ``status`` is
-    the life cycle's. ``version`` counts changes (the ETag). ``paged_at_ns`` is when people
-    were told; until then ``page_reason`` says why not. ``resolve_due_ns`` is when they will
-    be told of its end, unless it comes back before.
+    the life cycle's. ``version`` counts changes (the ETag). (``event_at_ns``,
+    ``event_ordinal``) is the last change of detection applied: event time, and the how
+    manieth of that time. ``paged_at_ns`` is when people were told; ``page_reason`` says how,
+    or why not yet. ``told_machines`` is what they were told in a message of its own; None
+    if only a storm's or the breaker's message spoke of it. ``resolve_due_ns`` is when they
+    will be told of its end, unless it comes back before.
     """
 
     __tablename__ = "alerts"
@@ -38,6 +41,7 @@ class AlertRow(Base):
     status: Mapped[str]
     detected_at_ns: Mapped[int]
     event_at_ns: Mapped[int]
+    event_ordinal: Mapped[int] = mapped_column(default=0)
     body: Mapped[dict[str, Any]] = mapped_column(Json)
     version: Mapped[int] = mapped_column(default=1)
     episode: Mapped[int] = mapped_column(default=1)
@@ -50,7 +54,7 @@ class AlertRow(Base):
     resolve_due_ns: Mapped[int | None]
     page_reason: Mapped[str] = mapped_column(default="")
     paged_at_ns: Mapped[int | None]
-    paged_machines: Mapped[list[str] | None] = mapped_column(Json)
+    told_machines: Mapped[list[str] | None] = mapped_column(Json)
     notices: Mapped[int] = mapped_column(default=0)
     storm_id: Mapped[str | None]
 
