@@ -78,7 +78,8 @@ class ScoreGrid:
     def codes(self) -> NDArray[np.uint16]:
         """The scores as ``uint16`` codes (see the module's table)."""
         scaled = np.clip(np.rint(self.scores / np.float32(SCALE)) + 1, 1, _LARGEST)
-        return np.nan_to_num(scaled, nan=0.0).astype(np.uint16)
+        codes: NDArray[np.uint16] = np.nan_to_num(scaled, nan=0.0).astype(np.uint16)
+        return codes
 
     def encode(self) -> bytes:
         """The binary form."""
