@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from detect.detector import ScoreFrame
-from replay.view.grid import SCALE, ScoreGrid, decode_grid, join_frames
+from replay.view.grid import SCALE, ScoreGrid, decode_grid, even_grid
 
 SECOND = 1_000_000_000
 START = 1_760_000_000 * SECOND
@@ -75,19 +74,14 @@ def test_worst_rows_keeps_named_and_highest_machines_in_order() -> None:
     assert chosen.machines == ("m1", "m3")
 
 
-def test_joined_frames_leave_gaps_without_data_and_merge_equal_phases() -> None:
-    first = ScoreFrame(START, SECOND, ("a",), f32([[0.5, 0.6]]), "start")
-    second = ScoreFrame(START + 3 * SECOND, SECOND, ("b", "a"), f32([[1], [2]]), "train")
-    third = ScoreFrame(START + 4 * SECOND, SECOND, ("a",), f32([[3]]), "train")
-    joined = join_frames("job", [first, second, third])
-    nan = np.nan
-    np.testing.assert_array_equal(
-        joined.scores, f32([[0.5, 0.6, nan, 2, 3], [nan, nan, nan, 1, nan]])
-    )
-    assert joined.machines == ("a", "b")
-    assert joined.phases == ((START, "start"), (START + 3 * SECOND, "train"))
+def test_uneven_times_become_an_even_grid_with_gaps_and_merged_phases() -> None:
+    times = np.array([START, START + SECOND, START + 4 * SECOND], np.int64)
+    made = even_grid("job", ["a"], times, f32([[1, 2, 3]]), ["start", "train", "train"])
+    np.testing.assert_array_equal(made.scores, f32([[1, 2, np.nan, np.nan, 3]]))
+    assert (made.start_ns, made.step_ns) == (START, SECOND)
+    assert made.phases == ((START, "start"), (START + SECOND, "train"))
 
 
-def test_joining_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one frame"):
-        join_frames("job", [])
+def test_a_grid_of_no_times_is_empty() -> None:
+    made = even_grid("job", ["a"], np.zeros(0, np.int64), np.zeros((1, 0), np.float32))
+    assert decode_grid(made.encode()).scores.shape == (1, 0)

@@ -27,8 +27,6 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from detect.detector import ScoreFrame
-
 MEDIA_TYPE = "application/vnd.weaklink.scores"
 MAGIC = b"WLG1"
 SCALE = 0.01
@@ -122,26 +120,26 @@ def decode_grid(data: bytes) -> ScoreGrid:
     )
 
 
-def join_frames(job: str, frames: Sequence[ScoreFrame]) -> ScoreGrid:
-    """One grid of consecutive frames; machines that are not in a frame have no data there.
+def even_grid(
+    job: str,
+    machines: Sequence[str],
+    times_ns: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    phases: Sequence[str] = (),
+) -> ScoreGrid:
+    """Scores ``[machine, time]`` at ascending times as a grid; what lies between has no data.
 
-    Frames of another ``tick_ns`` than the last one's are left out (a job that changes its
-    cadence starts a new map). Raises ValueError if there is no frame.
+    The step is the shortest distance between two times. ``phases`` names the phase at each
+    time (empty = unknown).
     """
-    if not frames:
-        raise ValueError("a score grid needs at least one frame")
-    tick = frames[-1].tick_ns
-    usable = [frame for frame in frames if frame.tick_ns == tick]
-    start = min(frame.start_ns for frame in usable)
-    end = max(frame.start_ns + tick * frame.scores.shape[1] for frame in usable)
-    machines = tuple(sorted({name for frame in usable for name in frame.machines}))
-    row = {name: i for i, name in enumerate(machines)}
-    scores = np.full((len(machines), round((end - start) / tick)), np.nan, np.float32)
-    phases: list[tuple[int, str]] = []
-    for frame in sorted(usable, key=lambda f: f.start_ns):
-        at = (frame.start_ns - start) // tick
-        index = np.fromiter((row[name] for name in frame.machines), np.intp)
-        scores[index, at : at + frame.scores.shape[1]] = frame.scores
-        if not phases or phases[-1][1] != frame.phase:
-            phases.append((frame.start_ns, frame.phase))
-    return ScoreGrid(job, start, tick, machines, scores, tuple(phases))
+    steps = np.diff(times_ns)
+    step = int(steps[steps > 0].min()) if (steps > 0).any() else 1_000_000_000
+    start = int(times_ns[0]) if times_ns.size else 0
+    column = (times_ns - start) // step
+    grid = np.full((len(machines), int(column[-1]) + 1 if column.size else 0), np.nan, np.float32)
+    grid[:, column] = scores
+    changes: list[tuple[int, str]] = []
+    for at, name in zip(times_ns.tolist(), phases, strict=False):
+        if not changes or changes[-1][1] != name:
+            changes.append((at, name))
+    return ScoreGrid(job, start, step, tuple(machines), grid, tuple(changes))
