@@ -1,0 +1,113 @@
+"""Evidence that grows while a row stays odd, in seconds, with bounded increments.
+
+Page's cumulative sum (Page, *Biometrika* 41, 1954) per metric, direction and test, with the
+log-likelihood increment replaced by a clipped linear score (Huber's robust sequential test), so
+that no single sample, however wild, adds more than its own duration. One second at or beyond
+``FULL`` standard deviations adds one second; below ``START`` evidence is taken back.
+
+Correlated metrics are one witness: within a family only the strongest metric counts. Families
+are fused by a p-norm between "the strongest alone" (p = inf) and "all are independent" (p = 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.residuals import LEVEL, TESTS, Residuals
+from detect.state import PanelState
+from models.evidence_model import MetricScale
+
+Array = NDArray[np.float64]
+
+START = np.array([3.0, 3.5, 4.0])
+FULL = np.array([6.0, 7.0, 8.0])
+DECAY = 0.7
+CAP = 3.0
+NORM = 1.5
+MAX_STEP_SECONDS = 10.0
+
+
+class EvidenceSums:
+    """Accumulated evidence of one panel."""
+
+    def __init__(self, scale: Callable[[str], MetricScale], family: Callable[[str], str]) -> None:
+        self.scale = scale
+        self.family = family
+        self.state = PanelState()
+        self.state.add("high", "mr", 0.0, (TESTS,))
+        self.state.add("low", "mr", 0.0, (TESTS,))
+        self._hold: Array = np.zeros((TESTS, 0, 1))
+        self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.families: tuple[str, ...] = ()
+
+    def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
+        """Follow the roster."""
+        self.state.reindex(metrics, rows)
+        self._configure()
+
+    def _configure(self) -> None:
+        metrics = self.state.metrics
+        scales = [self.scale(m) for m in metrics]
+        self._hold = (
+            np.array([[s.hold_fast, s.hold_slow, s.hold_level] for s in scales])
+            .reshape(-1, TESTS)
+            .T[:, :, None]
+        )
+        names = [self.family(m) for m in metrics]
+        order = sorted(range(len(names)), key=lambda i: (names[i], i))
+        self._by_family = np.array(order, np.int64)
+        ordered = [names[i] for i in order]
+        self.families = tuple(dict.fromkeys(ordered))
+        self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
+
+    def step(self, r: Residuals, tick_seconds: float, trust: Array) -> None:
+        """Add one tick. ``trust`` ``[R]`` in 0..1 scales growth (start-up, unclear phases)."""
+        seconds = min(tick_seconds, MAX_STEP_SECONDS)
+        slope = 1.0 / (FULL - START)
+        size = np.abs(r.z)
+        size -= START[:, None, None]
+        size *= slope[:, None, None]
+        grow = np.clip(size, -DECAY, 1.0)
+        # Without a past of its own a row cannot have changed; the level test still sees it.
+        grow[:LEVEL] = np.where(r.established, grow[:LEVEL], np.minimum(grow[:LEVEL], 0.0))
+        grow = np.where(grow > 0, grow * trust, grow)
+        # Missing is a state of its own: it neither adds nor takes back.
+        grow = np.where(r.valid, grow, 0.0) * seconds
+        above = r.z > 0
+        cap = CAP * self._hold
+        fall = -DECAY * seconds * r.valid
+        for name, side in (("high", above), ("low", ~above)):
+            total = self.state[name] + np.where(side, grow, fall)
+            self.state[name] = np.clip(total, 0.0, cap)
+
+    def strength(self) -> Array:
+        """Evidence over its hold, the strongest test and direction: ``[M, R]``; 1 = odd alone."""
+        return np.asarray(
+            (np.maximum(self.state["high"], self.state["low"]) / self._hold).max(axis=0)
+        )
+
+    def fused(self, strength: Array) -> Array:
+        """One score per row from ``strength`` ``[M, R]``: ``[R]``, higher is worse."""
+        if not self.families:
+            return np.zeros(strength.shape[1])
+        by_family = np.maximum.reduceat(strength[self._by_family], self._starts, axis=0)
+        return np.asarray((by_family**NORM).sum(axis=0) ** (1.0 / NORM))
+
+    def forget(self, rows: NDArray[np.bool_]) -> None:
+        """Drop the evidence of some rows."""
+        for name in ("high", "low"):
+            self.state[name][:, :, rows] = 0.0
+
+    def snapshot(self) -> dict[str, Any]:
+        """State tree."""
+        return self.state.snapshot()
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Inverse of `snapshot`."""
+        self.state.restore(tree)
+        self._configure()

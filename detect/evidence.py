@@ -1,0 +1,171 @@
+"""The default detector: robust peers, own past, accumulated evidence, one calibrated rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.alert import AlertChange
+from detect.decide import Decision, Standing
+from detect.detector import ScoreFrame, State
+from detect.panel import PanelEvidence
+from detect.phase import JobPhase
+from ingest.catalogue import Catalogue
+from ingest.ticks import Panel, TickBlock
+from models.evidence_model import EvidenceModel
+
+STATE_VERSION = 1
+SUSPECT_SHARE = 0.3
+START_TRUST = 0.3
+MAX_FRAMES = 4096
+
+
+class EvidenceDetector:
+    """`JobDetector` for one job.
+
+    Per tick and panel: mask what is a telemetry fault, measure each row's distance to its peers,
+    accumulate evidence (`detect.panel`); then decide per machine (`detect.decide`). Cost per
+    tick is a few dozen array operations and four partial sorts over metrics × rows.
+
+    Parameters
+    ----------
+    topology
+        ``{machine: {attribute: value}}``: what machines share (leaf switch, rack, stage).
+    false_alarms_per_job_week
+        Accepted rate for a healthy job of any size; None = the model's own.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        catalogue: Catalogue,
+        model: EvidenceModel,
+        topology: Mapping[str, Mapping[str, Any]] | None = None,
+        false_alarms_per_job_week: float | None = None,
+    ) -> None:
+        self.job = job
+        self.catalogue = catalogue
+        self.model = model
+        self.topology = topology or {}
+        self.false_alarms_per_job_week = false_alarms_per_job_week
+        self.machine_panel = PanelEvidence(catalogue, model)
+        self.gpu_panel: PanelEvidence | None = None
+        self.phase = JobPhase(self.machine_panel.family, self.machine_panel.is_ratio)
+        self.decision = Decision(job, catalogue, model, self.topology)
+        self._machines: tuple[str, ...] = ()
+        self._roster: int | None = None
+        self._frames: list[ScoreFrame] = []
+
+    def update(self, block: TickBlock) -> list[AlertChange]:
+        """Take in closed ticks; see `JobDetector`."""
+        seconds = block.tick_ns / 1e9
+        changes: list[AlertChange] = []
+        if block.roster != self._roster:
+            changes.extend(self._reindex(block, seconds))
+        threshold = self._threshold(block)
+        scores = np.zeros((len(block.machines), block.ticks), np.float32)
+        for k in range(block.ticks):
+            at_ns = block.start_ns + (k + 1) * block.tick_ns
+            machine_scores, present = self._tick(block, k, at_ns, seconds, threshold)
+            scores[:, k] = np.where(present, machine_scores / threshold, np.nan)
+            standing = Standing(
+                run=block.run,
+                at_ns=at_ns,
+                tick_seconds=seconds,
+                machines=block.machines,
+                scores=machine_scores,
+                present=present,
+                threshold=threshold,
+                machine_panel=self.machine_panel,
+                gpu_panel=self.gpu_panel if block.gpu_panel is not None else None,
+                phase=self.phase,
+            )
+            changes.extend(self.decision.step(standing))
+        self._frames.append(
+            ScoreFrame(block.start_ns, block.tick_ns, block.machines, scores, self.phase.name)
+        )
+        del self._frames[:-MAX_FRAMES]
+        return changes
+
+    def _reindex(self, block: TickBlock, seconds: float) -> list[AlertChange]:
+        self.machine_panel.reindex(block.machine_panel, block.machines, seconds)
+        self.phase.reindex(self.machine_panel.metrics)
+        if block.gpu_panel is not None:
+            if self.gpu_panel is None:
+                self.gpu_panel = PanelEvidence(self.catalogue, self.model)
+            self.gpu_panel.reindex(block.gpu_panel, block.machines, seconds)
+        self._roster = block.roster
+        self._machines = block.machines
+        return self.decision.roster(block.machines, block.start_ns)
+
+    def _threshold(self, block: TickBlock) -> float:
+        rows = len(block.machines)
+        if block.gpu_panel is not None:
+            rows += block.gpu_panel.machine.size
+        return self.model.threshold(max(rows, 1), self.false_alarms_per_job_week)
+
+    def _tick(
+        self, block: TickBlock, k: int, at_ns: int, seconds: float, threshold: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Both panels through one tick; each machine's score is its own or its worst GPU's."""
+        trust = START_TRUST if self.phase.name == "starting" else 1.0
+        self._step(self.machine_panel, block.machine_panel, k, at_ns, seconds, threshold, trust)
+        self.phase.step(self.machine_panel.centre, seconds)
+        scores, present = self.machine_panel.score.copy(), self.machine_panel.present
+        if block.gpu_panel is not None and self.gpu_panel is not None:
+            self._step(self.gpu_panel, block.gpu_panel, k, at_ns, seconds, threshold, trust)
+            np.maximum.at(scores, block.gpu_panel.machine, self.gpu_panel.score)
+        return scores, present
+
+    def _step(
+        self,
+        evidence: PanelEvidence,
+        panel: Panel,
+        k: int,
+        at_ns: int,
+        seconds: float,
+        threshold: float,
+        trust: float,
+    ) -> None:
+        suspect = evidence.score > SUSPECT_SHARE * threshold
+        # Most rows odd at once is the job, not the machines: then everybody learns.
+        if suspect.size and suspect.mean() > 0.5:
+            suspect = np.zeros_like(suspect)
+        evidence.step(panel.values[:, :, k], at_ns, seconds, suspect, trust)
+
+    def finish(self, at_ns: int) -> list[AlertChange]:
+        """The run has ended; see `JobDetector`."""
+        return self.decision.finish(at_ns)
+
+    def take_scores(self) -> list[ScoreFrame]:
+        """Scores since the last call; see `JobDetector`."""
+        frames, self._frames = self._frames, []
+        return frames
+
+    def snapshot(self) -> State:
+        """See `JobDetector`."""
+        return {
+            "version": STATE_VERSION,
+            "machine_panel": self.machine_panel.snapshot(),
+            "gpu_panel": self.gpu_panel.snapshot() if self.gpu_panel else None,
+            "phase": self.phase.snapshot(),
+            "decision": self.decision.snapshot(),
+            "machines": list(self._machines),
+        }
+
+    def restore(self, state: State) -> None:
+        """See `JobDetector`."""
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"detector state version {state.get('version')}, not {STATE_VERSION}")
+        self.machine_panel.restore(state["machine_panel"])
+        self.gpu_panel = None
+        if state["gpu_panel"] is not None:
+            self.gpu_panel = PanelEvidence(self.catalogue, self.model)
+            self.gpu_panel.restore(state["gpu_panel"])
+        self.phase.restore(state["phase"])
+        self.decision.restore(state["decision"])
+        self._machines = tuple(state["machines"])
+        self._roster = None

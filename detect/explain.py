@@ -1,0 +1,105 @@
+"""From a panel's numbers to what a person reads: evidence, onset, manifestation, action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.alert import Evidence, Manifestation
+from detect.panel import PanelEvidence
+from detect.phase import JobPhase
+from ingest.catalogue import Catalogue
+
+MOST_EVIDENCE = 8
+WEAKEST_SHARE = 0.03
+IDLE_RATIO = 0.25
+
+ACTIONS: dict[Manifestation, str] = {
+    "fail_stop": "Drain the machine and restart the job without it; check its kernel log for Xid.",
+    "fail_hang": "Drain the machine and restart the job without it; collect stacks there first.",
+    "fail_slow": "Drain the machine at the next checkpoint; check clocks, heat, PCIe, links.",
+    "silent": "Check that the machine answers; drain it and restart the job without it.",
+    "unknown": "Look at the evidence, then drain the machine if it agrees.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is said about one row."""
+
+    evidence: tuple[Evidence, ...]
+    onset_ns: int
+    signature: str
+    gpu: int | None
+
+
+def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation:
+    """Evidence of one row, strongest first; the signature is its strongest metric and direction."""
+    strength = panel.strength[:, row]
+    total = float(strength.sum()) or 1.0
+    order = np.argsort(-strength, kind="stable")[:MOST_EVIDENCE]
+    raw = panel.state["raw"]
+    evidence = []
+    for m in order.tolist():
+        share = float(strength[m]) / total
+        if share < WEAKEST_SHARE:
+            break
+        # The median of all rows is the peers': one odd row does not move it.
+        others = np.delete(raw[m], row)
+        others = others[np.isfinite(others)]
+        low, middle, high = (
+            np.percentile(others, (10, 50, 90)).tolist() if others.size else (None, None, None)
+        )
+        up = panel.sums.state["high"][:, m, row].max() >= panel.sums.state["low"][:, m, row].max()
+        value = raw[m, row]
+        name = panel.metrics[m]
+        evidence.append(
+            Evidence(
+                metric=name,
+                unit=catalogue.metric(name).seen_unit,
+                value=float(value) if np.isfinite(value) else None,
+                peer_median=middle,
+                peer_low=low,
+                peer_high=high,
+                direction="high" if up else "low",
+                since_ns=int(panel.state["rose_ns"][m, row]),
+                share=share,
+                gpu=int(panel.gpu[row]) if panel.gpu[row] >= 0 else None,
+            )
+        )
+    strongest = [e for e in evidence if e.share >= 0.5 * evidence[0].share]
+    onset = min((e.since_ns for e in strongest), default=int(panel.state["since_ns"][row]))
+    first = evidence[0] if evidence else None
+    return Explanation(
+        tuple(evidence),
+        onset,
+        f"{first.metric}:{first.direction}" if first else "",
+        int(panel.gpu[row]) if panel.gpu[row] >= 0 else None,
+    )
+
+
+def manifestation(evidence: Sequence[Evidence], phase: JobPhase) -> Manifestation:
+    """Fail-stop: the machine does nothing. Fail-hang: the job stands, the machine does not rest.
+
+    Fail-slow: the job goes on (Astral, SIGCOMM'25, names the four kinds).
+    """
+    ratios = [
+        e.value / e.peer_median
+        for e in evidence
+        if e.direction == "low" and e.value is not None and e.peer_median
+    ]
+    idle = bool(ratios) and float(np.median(ratios)) < IDLE_RATIO
+    if idle:
+        return "fail_stop"
+    if phase.name in ("idle", "stalled"):
+        return "fail_hang"
+    return "fail_slow" if evidence else "unknown"
+
+
+def odd_share(scores: NDArray[np.float64], level: float, present: NDArray[np.bool_]) -> float:
+    """Share of the present rows whose score is at least ``level``."""
+    count = int(present.sum())
+    return float((present & (scores >= level)).sum()) / count if count else 0.0

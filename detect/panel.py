@@ -1,0 +1,116 @@
+"""Everything that detection keeps for one panel: masks, residuals, evidence, and when it began."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.accumulate import EvidenceSums
+from detect.residuals import FAST, PeerResiduals
+from detect.state import PanelState
+from detect.telemetry_faults import TelemetryFaults
+from ingest.catalogue import Catalogue
+from ingest.ticks import Panel
+from models.evidence_model import EvidenceModel
+
+Array = NDArray[np.float64]
+
+RAW_SECONDS = 10.0
+ROSE = 0.03
+LEFT_OUT = frozenset({"error"})
+
+
+class PanelEvidence:
+    """One panel's way from values to a fused score per row."""
+
+    def __init__(self, catalogue: Catalogue, model: EvidenceModel) -> None:
+        def family(metric: str) -> str:
+            known = catalogue.metric(metric)
+            # Unknown metrics are strangers to each other: each is its own witness.
+            return known.family if known.family != "other" else f"other:{metric}"
+
+        def is_ratio(metric: str) -> bool:
+            return catalogue.metric(metric).unit == "ratio"
+
+        self.family = family
+        self.is_ratio = is_ratio
+        self.faults = TelemetryFaults(family)
+        self.residuals = PeerResiduals(model.scale, is_ratio)
+        self.sums = EvidenceSums(model.scale, family)
+        self.state = PanelState()
+        self.state.add("raw", "mr", np.nan)
+        self.state.add("rose_ns", "mr", 0, dtype=np.int64)
+        self.state.add("since_ns", "r", 0, dtype=np.int64)
+        self.state.add("worst_z", "r", 0.0)
+        self.state.add("score", "r", 0.0)
+        self.state.add("present", "r", False, dtype=np.bool_)
+        self.kept: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.metrics: tuple[str, ...] = ()
+        self.rows: tuple[str, ...] = ()
+        self.machine: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.gpu: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.strength: Array = np.zeros((0, 0))
+        self.centre: Array = np.zeros(0)
+
+    @property
+    def score(self) -> Array:
+        """Fused score ``[R]`` after the last tick, higher is worse."""
+        return self.state["score"]
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """``bool [R]``: the last tick had a usable value with peers."""
+        return self.state["present"]
+
+    def reindex(self, panel: Panel, machines: tuple[str, ...], tick_seconds: float) -> None:
+        """Follow the roster of a block."""
+        kept = [i for i, m in enumerate(panel.metrics) if self.family(m) not in LEFT_OUT]
+        self.kept = np.array(kept, np.int64)
+        self.metrics = tuple(panel.metrics[i] for i in kept)
+        self.machine, self.gpu = panel.machine, panel.gpu
+        self.rows = tuple(
+            machines[m] if g < 0 else f"{machines[m]}\t{g}"
+            for m, g in zip(panel.machine.tolist(), panel.gpu.tolist(), strict=True)
+        )
+        self.faults.reindex(self.metrics, self.rows)
+        self.residuals.reindex(self.metrics, self.rows, tick_seconds)
+        self.sums.reindex(self.metrics, self.rows)
+        self.state.reindex(self.metrics, self.rows)
+
+    def step(
+        self, x: Array, at_ns: int, tick_seconds: float, suspect: NDArray[np.bool_], trust: float
+    ) -> None:
+        """One tick of the panel, ``x`` ``[all metrics, R]``; ``suspect`` ``bool [R]``."""
+        s = self.state
+        x = self.faults.mask(x[self.kept], s["worst_z"], tick_seconds)
+        r = self.residuals.step(x, suspect)
+        s["worst_z"] = np.abs(r.z[FAST]).max(axis=0, initial=0.0)
+        self.sums.step(r, tick_seconds, np.full(x.shape[1], trust))
+        self.strength = self.sums.strength()
+        s["score"] = self.sums.fused(self.strength)
+        s["present"] = np.asarray(r.valid.any(axis=0))
+        self.centre = r.centre
+        raw = s["raw"]
+        gain = min(1.0, tick_seconds / RAW_SECONDS)
+        moved = np.where(np.isnan(raw), x, raw + gain * (x - raw))
+        s["raw"] = np.where(np.isnan(x), raw, moved)
+        s["rose_ns"] = np.where(self.strength < ROSE, at_ns, s["rose_ns"])
+        s["since_ns"] = np.where(self.score < ROSE, at_ns, s["since_ns"])
+
+    def snapshot(self) -> dict[str, Any]:
+        """State tree; the roster comes back with the next block."""
+        return {
+            "faults": self.faults.snapshot(),
+            "residuals": self.residuals.snapshot(),
+            "sums": self.sums.snapshot(),
+            "state": self.state.snapshot(),
+        }
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Inverse of `snapshot`."""
+        self.faults.restore(tree["faults"])
+        self.residuals.restore(tree["residuals"])
+        self.sums.restore(tree["sums"])
+        self.state.restore(tree["state"])

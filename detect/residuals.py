@@ -1,0 +1,313 @@
+"""How far every row is from its peers, in standard deviations of healthy difference.
+
+For one panel and one tick:
+
+1. values are brought to a scale on which a relative change is an additive one;
+2. two exponential averages (fast, slow) take out step-scale noise;
+3. the peers' centre is the median over the rows, after each row's own lasting offset is taken
+   off (so a fleet of two GPU models or pipeline stages still has one centre);
+4. a row is compared with the *range* the centre had within the clocks' slack, so agents whose
+   clocks differ by seconds do not look faulty at every phase change;
+5. what is left is divided by the noise that healthy rows show: the job's pooled noise, the
+   row's own past noise, the present spread, and a floor from the model.
+
+The median and the trimmed second moment are standard robust estimators (Huber & Ronchetti,
+*Robust Statistics*, ch. 1, 5); with one odd machine of N they rank machines as all-pairs
+distances do, in N log N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.state import PanelState
+from models.evidence_model import MetricScale
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FAST, SLOW, LEVEL = 0, 1, 2
+TESTS = 3
+FAST_SECONDS = 6.0
+SLOW_SECONDS = 45.0
+SLACK_SECONDS = 5.0
+BLOCK_SECONDS = 20.0
+RING_BLOCKS = 15
+ESTABLISHED_BLOCKS = 9
+POOL_SECONDS = 300.0
+OWN_SECONDS = 600.0
+BASE_GAIN = 0.03
+OWN_LIMIT = 3.0
+WINSOR = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """One tick's standardised differences.
+
+    ``z`` is ``float64 [test, M, R]`` with tests fast change, slow change, level; positive =
+    above the peers; 0 where nothing can be said. ``valid`` ``bool [M, R]``: the value is there
+    and has at least two peers. ``established`` ``bool [M, R]``: the row has a past of its own.
+    ``centre`` ``float64 [M]`` is the peers' fast centre in transformed units.
+    """
+
+    z: Array
+    valid: Mask
+    established: Mask
+    centre: Array
+
+
+class PeerResiduals:
+    """Tracks one panel of one job. State is bounded: a few dozen floats per metric and row."""
+
+    def __init__(
+        self, scale: Callable[[str], MetricScale], is_ratio: Callable[[str], bool]
+    ) -> None:
+        self.scale = scale
+        self.is_ratio = is_ratio
+        self.state = s = PanelState()
+        s.add("ref", "m", 0.0)
+        s.add("magnitude", "m", 0.0)
+        s.add("y", "mr", np.nan, (2,))
+        s.add("base", "mr", 0.0)
+        s.add("ring", "mr", np.nan, (RING_BLOCKS,))
+        s.add("block_sum", "mr", 0.0)
+        s.add("block_count", "mr", 0.0)
+        s.add("established", "mr", False, dtype=np.bool_)
+        s.add("pool2", "m", 0.0, (2,))
+        s.add("own2", "mr", 0.0, (2,))
+        s.add("pooled_ticks", "m", 0.0)
+        s.add("band", "m", np.nan, (1,))
+        s.add("level_spread", "m", 0.0)
+        self._ring_at = 0
+        self._block_ticks = 0
+        self._ratio: Mask = np.zeros(0, np.bool_)
+        self._floor2: Array = np.zeros(0)
+        self._fleet2: Array = np.zeros(0)
+        self._tick_seconds = 0.0
+        self._gain: Array = np.zeros(2)
+
+    def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...], tick_seconds: float) -> None:
+        """Follow the roster; to be called whenever it or the tick may have changed."""
+        self.state.reindex(metrics, rows)
+        self._configure(tick_seconds)
+
+    def _configure(self, tick_seconds: float) -> None:
+        metrics = self.state.metrics
+        self._ratio = np.array([self.is_ratio(m) for m in metrics], np.bool_)
+        self._floor2 = np.array([self.scale(m).floor ** 2 for m in metrics])
+        self._fleet2 = np.array([self.scale(m).fleet ** 2 for m in metrics])
+        self._tick_seconds = tick_seconds
+        slow = max(SLOW_SECONDS, 4 * tick_seconds)
+        self._gain = -np.expm1(-tick_seconds / np.array([FAST_SECONDS, slow]))
+        width = int(np.ceil(SLACK_SECONDS / tick_seconds)) + 1
+        band = self.state["band"]
+        if band.shape[0] != width:
+            fresh = np.full((width, len(metrics)), np.nan)
+            keep = min(width, band.shape[0])
+            fresh[width - keep :] = band[band.shape[0] - keep :]
+            self.state["band"] = fresh
+
+    def step(self, x: Array, suspect: Mask) -> Residuals:
+        """Take one tick ``x`` ``[M, R]`` (NaN = missing).
+
+        Rows in ``suspect`` ``[R]`` neither teach their baseline nor the noise: what was flagged
+        is never learned from.
+        """
+        s = self.state
+        present = np.isfinite(x)
+        peers = present.sum(axis=1)
+        enough = peers >= 3
+        self._update_reference(x, present, peers)
+        g = self._transform(x)
+        y = s["y"]
+        first = present & np.isnan(y[FAST])
+        moved = y + self._gain[:, None, None] * (g - y)
+        y = np.where(present, np.where(first, g, moved), y)
+        s["y"] = y
+
+        own = np.where(present, y, np.nan) - s["base"]
+        centre = _median(own, peers)
+        band = s["band"]
+        band[:-1] = band[1:]
+        band[-1] = centre[FAST]
+        low, high = _range(band)
+
+        e = own - centre[:, :, None]
+        e[FAST] = own[FAST] - np.clip(own[FAST], low[:, None], high[:, None])
+        valid = present & enough[:, None]
+        e = np.where(valid, e, 0.0)
+
+        now2 = self._noise(e, peers, suspect)
+        span2 = 0.01 * np.square(high - low)
+        pool2 = np.maximum(s["pool2"], 0.5 * now2)
+        variance = self._floor2 + pool2
+        variance[FAST] += np.where(np.isfinite(span2), span2, 0.0)
+        own2 = np.minimum(s["own2"], OWN_LIMIT**2 * variance[:, :, None])
+        z = np.empty((TESTS, *x.shape))
+        z[:LEVEL] = e / np.sqrt(np.maximum(variance[:, :, None], own2))
+        level = np.where(valid, e[SLOW] + s["base"], 0.0)
+        spread2 = np.maximum(self._fleet2, np.square(s["level_spread"]))
+        z[LEVEL] = level / np.sqrt(variance[SLOW] + spread2)[:, None]
+        z[:, ~valid] = 0.0
+
+        self._learn_noise(e, valid, variance, suspect)
+        self._learn_base(e[SLOW], valid, suspect)
+        return Residuals(z, valid, s["established"], centre[FAST])
+
+    def _transform(self, x: Array) -> Array:
+        """Ratios stay; the rest becomes ``asinh(x / reference)``: linear small, log large."""
+        ref = np.where(self.state["ref"] > 0, self.state["ref"], 1.0)
+        if self._ratio.all():
+            return x
+        return np.where(self._ratio[:, None], x, np.arcsinh(x / ref[:, None]))
+
+    def _update_reference(self, x: Array, present: Mask, peers: NDArray[np.int64]) -> None:
+        """The magnitude a metric works at: the largest one-minute mean of its centre so far.
+
+        Kept as a power of two, so that it seldom moves; what was learned is re-expressed when
+        it does. A metric that is zero on most rows takes its mean instead of its median.
+        """
+        s = self.state
+        size = np.abs(x)
+        centre = _median(np.where(present, size, np.nan), peers)
+        with np.errstate(invalid="ignore"):
+            mean = np.where(present, size, 0.0).sum(axis=1) / np.maximum(peers, 1)
+        centre = np.where(centre > 0, centre, mean)
+        magnitude = s["magnitude"]
+        gain = min(1.0, self._tick_seconds / 60.0)
+        seen = np.isfinite(centre) & (centre > 0)
+        grown = np.where(magnitude > 0, magnitude + gain * (centre - magnitude), centre)
+        s["magnitude"] = np.where(seen, grown, magnitude)
+        ref = s["ref"]
+        with np.errstate(divide="ignore"):
+            wanted = np.exp2(np.round(np.log2(s["magnitude"])))
+        change = ~self._ratio & (wanted > 1.5 * ref)
+        if change.any():
+            self._rescale(change, wanted)
+
+    def _rescale(self, change: Mask, wanted: Array) -> None:
+        s = self.state
+        old, new = s["ref"][change], wanted[change]
+        known = old > 0
+        factor = np.where(known, old / new, 1.0)[:, None]
+
+        def remap(v: Array) -> Array:
+            return np.asarray(np.arcsinh(np.sinh(np.clip(v, -300, 300)) * factor))
+
+        s["y"][:, change] = remap(s["y"][:, change])
+        band = s["band"]
+        centre = np.where(np.isfinite(band[-1]), band[-1], 0.0)[change][:, None]
+        band[:, change] = remap(band[:, change].T).T
+        for name in ("base", "block_sum"):
+            offset = s[name][change]
+            count = np.maximum(s["block_count"][change], 1.0) if name == "block_sum" else 1.0
+            s[name][change] = count * (remap(centre + offset / count) - remap(centre))
+        s["ring"][:, change] = remap(centre + s["ring"][:, change]) - remap(centre)
+        s["ref"] = np.where(change, wanted, s["ref"])
+
+    def _noise(self, e: Array, peers: NDArray[np.int64], suspect: Mask) -> Array:
+        """Present second moment over the rows, without the largest one: ``[2, M]``."""
+        e2 = np.square(e)
+        if suspect.any():
+            e2 = np.where(suspect, 0.0, e2)
+        rest = e2.sum(axis=2) - e2.max(axis=2, initial=0.0)
+        degrees = np.maximum(peers - 2 - suspect.sum(), 1)
+        return np.asarray(np.maximum(rest, 0.0) / degrees)
+
+    def _learn_noise(self, e: Array, valid: Mask, variance: Array, suspect: Mask) -> None:
+        s = self.state
+        ticks = s["pooled_ticks"]
+        limit2 = np.where(ticks >= 5, WINSOR**2, 1e4)[None, :, None] * variance[:, :, None]
+        e2 = np.minimum(np.square(e), limit2)
+        learn = valid & ~suspect
+        e2 = np.where(learn, e2, 0.0)
+        count = learn.sum(axis=1)
+        mean2 = np.maximum(e2.sum(axis=2) - e2.max(axis=2, initial=0.0), 0.0)
+        mean2 /= np.maximum(count - 2, 1)
+        gain = np.maximum(self._tick_seconds / POOL_SECONDS, 1.0 / (ticks + 1.0))
+        gain = np.where(count >= 3, np.minimum(gain, 1.0), 0.0)
+        s["pool2"] += gain * (mean2 - s["pool2"])
+        s["pooled_ticks"] = ticks + (count >= 3)
+        own_gain = min(1.0, self._tick_seconds / OWN_SECONDS)
+        s["own2"] += np.where(learn, own_gain, 0.0) * (e2 - s["own2"])
+
+    def _learn_base(self, e: Array, valid: Mask, suspect: Mask) -> None:
+        """Lasting offsets: the median of 20-second means over five minutes, followed slowly."""
+        s = self.state
+        learn = valid & ~suspect
+        s["block_sum"] += np.where(learn, e + s["base"], 0.0)
+        s["block_count"] += learn
+        self._block_ticks += 1
+        if self._block_ticks * self._tick_seconds < BLOCK_SECONDS:
+            return
+        full = s["block_count"] * 2 >= self._block_ticks
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = s["block_sum"] / s["block_count"]
+        ring = s["ring"]
+        # A row that gave nothing keeps its older blocks; the slot is only its own.
+        ring[self._ring_at] = np.where(full, mean, ring[self._ring_at])
+        self._ring_at = (self._ring_at + 1) % RING_BLOCKS
+        self._block_ticks = 0
+        s["block_sum"][:] = 0.0
+        s["block_count"][:] = 0.0
+        known = np.isfinite(ring).sum(axis=0)
+        target = _median(np.moveaxis(ring, 0, -1), known)
+        established = s["established"]
+        usable = full & (known >= 3)
+        step = np.where(established, BASE_GAIN, 1.0) * (target - s["base"])
+        s["base"] += np.where(usable, step, 0.0)
+        s["established"] = established | (usable & (known >= ESTABLISHED_BLOCKS))
+        level = np.where(valid, s["base"] + e, np.nan)
+        rows = valid.sum(axis=1)
+        away = np.abs(level - _median(level, rows)[:, None])
+        s["level_spread"] = np.nan_to_num(1.4826 * _median(away, rows))
+
+    def snapshot(self) -> dict[str, Any]:
+        """State tree."""
+        return {
+            "panel": self.state.snapshot(),
+            "ring_at": self._ring_at,
+            "block_ticks": self._block_ticks,
+            "tick_seconds": self._tick_seconds,
+        }
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Inverse of `snapshot`."""
+        self.state.restore(tree["panel"])
+        self._ring_at = tree["ring_at"]
+        self._block_ticks = tree["block_ticks"]
+        if tree["tick_seconds"]:
+            self._configure(tree["tick_seconds"])
+
+
+def _median(values: Array, count: NDArray[Any]) -> Array:
+    """Median over the last axis of what is not NaN; ``count`` says how many those are."""
+    n = values.shape[-1]
+    if n == 0:
+        return np.full(values.shape[:-1], np.nan)
+    if int(count.min(initial=n)) == n:
+        half = n // 2
+        if n % 2:
+            return np.asarray(np.partition(values, half, axis=-1)[..., half])
+        part = np.partition(values, (half - 1, half), axis=-1)
+        return np.asarray(0.5 * (part[..., half - 1] + part[..., half]))
+    ordered = np.sort(values, axis=-1)  # NaN goes last
+    count = np.broadcast_to(count, values.shape[:-1])
+    low = np.maximum((count - 1) // 2, 0)[..., None]
+    high = np.minimum(count // 2, n - 1)[..., None]
+    pair = np.take_along_axis(ordered, low, -1) + np.take_along_axis(ordered, high, -1)
+    return np.asarray(np.where(count > 0, 0.5 * pair[..., 0], np.nan))
+
+
+def _range(band: Array) -> tuple[Array, Array]:
+    """Lowest and highest centre within the clocks' slack, ignoring NaN."""
+    return (
+        np.where(np.isnan(band), np.inf, band).min(axis=0),
+        np.where(np.isnan(band), -np.inf, band).max(axis=0),
+    )

@@ -1,0 +1,61 @@
+"""Machines that send nothing: a fault only if the job stands still at the same time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from detect.state import PanelState
+
+if TYPE_CHECKING:
+    from detect.decide import Standing
+
+SILENT_SECONDS = 45.0
+SILENT_TICKS = 3
+STANDSTILL_SECONDS = 20.0
+TOGETHER_SECONDS = 90.0
+
+
+class Silence:
+    """Counts how long each machine has been missing."""
+
+    def __init__(self) -> None:
+        self.state = PanelState()
+        self.state.add("missing", "r", 0.0)
+        self.state.add("seen", "r", False, dtype=np.bool_)
+
+    def reindex(self, machines: tuple[str, ...]) -> None:
+        """Follow the roster."""
+        self.state.reindex((), machines)
+
+    def step(self, st: Standing) -> list[int]:
+        """Rows of machines that fell silent around the time when the job's progress stopped.
+
+        Agents pause for half a minute and jobs go idle for a checkpoint; neither alone, nor
+        many machines at once (a collector is down), says anything of a machine.
+        """
+        s = self.state
+        s["seen"] |= st.present
+        s["missing"] = np.where(st.present | ~s["seen"], 0.0, s["missing"] + st.tick_seconds)
+        standstill = st.phase.low_seconds
+        if standstill < STANDSTILL_SECONDS:
+            return []
+        need = max(SILENT_SECONDS, SILENT_TICKS * st.tick_seconds)
+        missing = s["missing"]
+        silent = (missing >= need) & (np.abs(missing - standstill) <= TOGETHER_SECONDS)
+        if not silent.any() or silent.sum() * 2 > max(int(s["seen"].sum()), 1):
+            return []
+        return [int(i) for i in np.flatnonzero(silent)]
+
+    def since_ns(self, st: Standing, row: int) -> int:
+        """Event time of the machine's last tick with data."""
+        return st.at_ns - int(self.state["missing"][row] * 1e9)
+
+    def snapshot(self) -> dict[str, Any]:
+        """State tree."""
+        return self.state.snapshot()
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Inverse of `snapshot`."""
+        self.state.restore(tree)

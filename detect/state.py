@@ -1,0 +1,90 @@
+"""Arrays over metrics and rows that follow a changing roster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class PanelState:
+    """Named arrays whose last axes are metrics (``m``) and/or rows (``r``).
+
+    Detectors keep all learned state here, so that machines joining, leaving or coming back and
+    metrics appearing are handled in one place, by name, and a snapshot is complete by
+    construction.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: tuple[str, ...] = ()
+        self.rows: tuple[str, ...] = ()
+        self._arrays: dict[str, Array] = {}
+        self._axes: dict[str, tuple[str, Any]] = {}
+
+    def add(
+        self,
+        name: str,
+        axes: str,
+        fill: float | bool,
+        lead: tuple[int, ...] = (),
+        dtype: type = np.float64,
+    ) -> None:
+        """Declare an array. ``axes`` is ``"mr"``, ``"m"`` or ``"r"``; ``lead`` comes before."""
+        self._axes[name] = (axes, fill)
+        shape = lead + tuple(len(self.metrics if a == "m" else self.rows) for a in axes)
+        self._arrays[name] = np.full(shape, fill, dtype)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __setitem__(self, name: str, value: Array) -> None:
+        self._arrays[name] = value
+
+    def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
+        """Carry every array over to a new roster; new entries get the declared fill."""
+        if metrics == self.metrics and rows == self.rows:
+            return
+        moves = {"m": _moves(self.metrics, metrics), "r": _moves(self.rows, rows)}
+        sizes = {"m": len(metrics), "r": len(rows)}
+        for name, (axes, fill) in self._axes.items():
+            array = self._arrays[name]
+            for position, axis in enumerate(axes):
+                at = array.ndim - len(axes) + position
+                source, target = moves[axis]
+                shape = list(array.shape)
+                shape[at] = sizes[axis]
+                moved = np.full(shape, fill, array.dtype)
+                index: list[Any] = [slice(None)] * array.ndim
+                index[at] = target
+                moved[tuple(index)] = np.take(array, source, axis=at)
+                array = moved
+            self._arrays[name] = array
+        self.metrics, self.rows = metrics, rows
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, as a state tree."""
+        return {
+            "metrics": list(self.metrics),
+            "rows": list(self.rows),
+            "arrays": {k: v.copy() for k, v in self._arrays.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Inverse of `snapshot`; ValueError when the arrays are not the declared ones."""
+        if set(state["arrays"]) != set(self._axes):
+            raise ValueError("the snapshot holds other arrays than this version keeps")
+        self.metrics, self.rows = tuple(state["metrics"]), tuple(state["rows"])
+        self._arrays = {k: np.array(v) for k, v in state["arrays"].items()}
+
+
+def _moves(
+    old: tuple[str, ...], new: tuple[str, ...]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions in ``old`` and in ``new`` of the names that both have."""
+    where = {name: i for i, name in enumerate(old)}
+    pairs = [(where[name], i) for i, name in enumerate(new) if name in where]
+    array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return array[:, 0], array[:, 1]

@@ -1,0 +1,126 @@
+"""Telemetry that must not be mistaken for hardware: frozen, zeroed or never measured values.
+
+Each rule turns values into "missing", a state of its own: neither evidence of health nor a
+verdict. What is masked is counted, so that the page can say "telemetry fault".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.state import PanelState
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FROZEN_SECONDS = 5.0
+FROZEN_TICKS = 3
+QUIET_Z = 3.0
+PROFILED = frozenset({"compute", "pcie", "nvlink"})
+POWER_LIKE_PEERS = 0.8
+
+
+class TelemetryFaults:
+    """Masks one panel's values, tick by tick."""
+
+    def __init__(self, family: Callable[[str], str]) -> None:
+        self.family = family
+        self.state = s = PanelState()
+        s.add("last", "mr", np.nan)
+        s.add("moves", "m", 0.0)
+        s.add("same", "r", 0.0)
+        s.add("calm", "r", True, dtype=np.bool_)
+        s.add("was_nonzero", "mr", False, dtype=np.bool_)
+        s.add("seconds", "r", 0.0)
+        self._profiled: Mask = np.zeros(0, np.bool_)
+        self._power: Mask = np.zeros(0, np.bool_)
+        self.frozen: Mask = np.zeros(0, np.bool_)
+        self.zeroed: Mask = np.zeros(0, np.bool_)
+
+    def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
+        """Follow the roster."""
+        self.state.reindex(metrics, rows)
+        self._configure()
+
+    def _configure(self) -> None:
+        families = [self.family(m) for m in self.state.metrics]
+        self._profiled = np.array(
+            [
+                f in PROFILED and m != "gpu_utilization_ratio"
+                for f, m in zip(families, self.state.metrics, strict=True)
+            ],
+            np.bool_,
+        )
+        self._power = np.array([f == "power" for f in families], np.bool_)
+
+    def mask(self, x: Array, worst_z: Array, tick_seconds: float) -> Array:
+        """A copy of ``x`` ``[M, R]`` with unusable values NaN.
+
+        ``worst_z`` ``[R]`` is each row's largest fast ``|z|`` at the last tick: a value that
+        froze while in line with the peers is the exporter's, one that jumped first is real.
+        """
+        x = x.copy()
+        self._mask_zeroed(x)
+        self._mask_frozen(x, worst_z, tick_seconds)
+        self._mask_never_measured(x)
+        return x
+
+    def _mask_frozen(self, x: Array, worst_z: Array, tick_seconds: float) -> None:
+        s = self.state
+        last = s["last"]
+        present = np.isfinite(x)
+        changed = present & (x != last)
+        # A metric that most rows repeat (a limit, a step function) tells nothing of freezing.
+        peers = np.maximum(present.sum(axis=1), 1)
+        s["moves"] += 0.1 * (changed.sum(axis=1) / peers - s["moves"])
+        lively = s["moves"] > 0.5
+        repeats = present & ~changed & lively[:, None]
+        moving = changed & lively[:, None]
+        same = repeats.any(axis=0) & ~moving.any(axis=0)
+        starts = same & (s["same"] == 0)
+        s["calm"] = np.where(starts, worst_z < QUIET_Z, s["calm"])
+        s["same"] = np.where(same, s["same"] + 1, 0.0)
+        need = max(FROZEN_TICKS, math.ceil(FROZEN_SECONDS / tick_seconds))
+        self.frozen = (s["same"] >= need) & s["calm"]
+        s["last"] = np.where(present, x, last)
+        x[:, self.frozen] = np.nan
+
+    def _mask_zeroed(self, x: Array) -> None:
+        """All profiling fields zero while the power is as real as the peers'."""
+        self.zeroed = np.zeros(x.shape[1], np.bool_)
+        if self._profiled.sum() < 2 or not self._power.any():
+            return
+        fields, power = x[self._profiled], x[self._power]
+        dark = (np.nan_to_num(fields) == 0).all(axis=0) & np.isfinite(fields).any(axis=0)
+        if not dark.any() or dark.all():
+            return
+        with np.errstate(invalid="ignore"):
+            lit = power[:, ~dark]
+            usual = np.nanmedian(lit) if np.isfinite(lit).any() else np.nan
+            own = np.where(
+                np.isfinite(power).any(axis=0), np.nanmax(np.nan_to_num(power), axis=0), 0
+            )
+            self.zeroed = dark & (own > POWER_LIKE_PEERS * usual)
+        x[np.ix_(self._profiled, self.zeroed)] = np.nan
+
+    def _mask_never_measured(self, x: Array) -> None:
+        """A field that was zero on this row ever since, while its peers' is not: not exported."""
+        s = self.state
+        s["was_nonzero"] |= np.isfinite(x) & (x != 0)
+        nonzero = s["was_nonzero"]
+        most = nonzero.mean(axis=1, keepdims=True) > 0.5
+        x[~nonzero & most & (x == 0)] = np.nan
+
+    def snapshot(self) -> dict[str, Any]:
+        """State tree."""
+        return self.state.snapshot()
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Inverse of `snapshot`."""
+        self.state.restore(tree)
+        self._configure()

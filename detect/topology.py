@@ -1,0 +1,46 @@
+"""What odd machines have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PHYSICAL_FIRST = ("leaf_switch", "rack", "pdu", "pipeline_stage")
+NEVER = frozenset({"data_rank", "rank", "hostname", "uuid"})
+MOST_OF_MEMBERS = 0.8
+MOST_OF_GROUP = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An attribute value such as ``leaf_switch=sw3`` and the machines that have it."""
+
+    name: str
+    machines: frozenset[str]
+
+
+def shared_by(
+    members: Sequence[str],
+    topology: Mapping[str, Mapping[str, Any]],
+    machines: Sequence[str],
+) -> Shared | None:
+    """The attribute value that covers most of ``members`` and is mostly covered by them.
+
+    None when there is none, or when everybody has it (then it explains nothing).
+    """
+    if len(members) < 2 or not topology:
+        return None
+    odd = set(members)
+    names = {key for m in members for key in topology.get(m, {})} - NEVER
+    ranked = [n for n in PHYSICAL_FIRST if n in names] + sorted(names - set(PHYSICAL_FIRST))
+    for name in ranked:
+        values = sorted({str(topology[m][name]) for m in members if name in topology.get(m, {})})
+        for value in values:
+            having = frozenset(m for m in machines if str(topology.get(m, {}).get(name)) == value)
+            if len(having) < 2 or len(having) == len(machines):
+                continue
+            both = len(having & odd)
+            if both >= MOST_OF_MEMBERS * len(odd) and both >= MOST_OF_GROUP * len(having):
+                return Shared(f"{name}={value}", having)
+    return None

@@ -1,0 +1,125 @@
+"""What the evidence detector knows before a job starts: healthy scales and thresholds.
+
+Learned from healthy recordings (`replay.train`) and kept as JSON; the shipped one is
+``models/data/evidence.json``. A metric without an entry falls back to `DEFAULT_METRIC`, whose
+noise the detector then finds in the job itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+FORMAT = "weaklink-evidence-model"
+FORMAT_VERSION = 1
+
+
+class ModelError(ValueError):
+    """A model that cannot be read; the message names the file and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricScale:
+    """Healthy behaviour of one metric, in the detector's transformed units.
+
+    Attributes
+    ----------
+    floor
+        Smallest standard deviation that a difference to the peers is measured in.
+    fleet
+        Standard deviation of lasting differences between healthy machines.
+    hold_fast, hold_slow, hold_level
+        Seconds of full evidence which healthy machines reach about once in 200 machine-hours,
+        for the fast and the slow change test and for the level test. More = less trusted.
+    """
+
+    floor: float = 0.01
+    fleet: float = 0.05
+    hold_fast: float = 60.0
+    hold_slow: float = 90.0
+    hold_level: float = 240.0
+
+
+DEFAULT_METRIC = MetricScale(floor=0.02, fleet=0.08)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceModel:
+    """Scales per metric and the tail of the fused score of healthy machines.
+
+    The rate at which healthy machines reach a fused score of at least *v* is
+    ``exp(tail_intercept - tail_slope * v)`` per machine-hour (exponential tail of the peaks
+    over a threshold; Pickands-Balkema-de Haan with shape 0).
+    """
+
+    name: str = "default"
+    version: int = 1
+    metrics: dict[str, MetricScale] = field(default_factory=dict)
+    tail_intercept: float = 0.0
+    tail_slope: float = 9.2
+    false_alarms_per_job_week: float = 1.0
+    trained_on: dict[str, Any] = field(default_factory=dict)
+    quality: dict[str, Any] = field(default_factory=dict)
+
+    def scale(self, metric: str) -> MetricScale:
+        """The metric's healthy scale, or the default one for an unknown metric."""
+        return self.metrics.get(metric, DEFAULT_METRIC)
+
+    def false_alarm_rate(self, fused: float, machines: int) -> float:
+        """Expected false alarms per job-week at a fused score, for a job of ``machines``."""
+        exponent = self.tail_intercept - self.tail_slope * fused
+        return 168.0 * machines * math.exp(min(exponent, 50.0))
+
+    def threshold(self, machines: int, per_job_week: float | None = None) -> float:
+        """The fused score at which a healthy job of ``machines`` alarms at the given rate."""
+        rate = self.false_alarms_per_job_week if per_job_week is None else per_job_week
+        return (self.tail_intercept + math.log(168.0 * machines / rate)) / self.tail_slope
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form, with format and version."""
+        return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Any, origin: str) -> EvidenceModel:
+        """Inverse of `to_json`; `ModelError` naming ``origin``, the key and the reason."""
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ModelError(f"{origin}: not an evidence model")
+        if data.get("format_version") != FORMAT_VERSION:
+            raise ModelError(
+                f"{origin}: format_version {data.get('format_version')}, not {FORMAT_VERSION}"
+            )
+        fields = {k: v for k, v in data.items() if k not in ("format", "format_version")}
+        try:
+            metrics = {k: MetricScale(**v) for k, v in fields.pop("metrics").items()}
+            model = cls(metrics=metrics, **fields)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ModelError(f"{origin}: {error}") from error
+        if not model.tail_slope > 0:
+            raise ModelError(f"{origin}: tail_slope must be above 0")
+        return model
+
+    def save(self, path: Path) -> None:
+        """Write JSON, sorted and indented, so that versions can be compared by eye."""
+        path.write_text(json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> EvidenceModel:
+        """Read a model file; `ModelError` if it is missing or malformed."""
+        try:
+            return cls.from_json(json.loads(path.read_text()), str(path))
+        except OSError as error:
+            raise ModelError(f"{path}: {error.strerror}") from error
+        except json.JSONDecodeError as error:
+            raise ModelError(f"{path}: not JSON: {error}") from error
+
+
+@cache
+def shipped_model() -> EvidenceModel:
+    """The model in the wheel, learned from simulated healthy jobs."""
+    resource = resources.files("models") / "data" / "evidence.json"
+    return EvidenceModel.from_json(json.loads(resource.read_text()), "shipped model")
