@@ -18,6 +18,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from serve.kafka.settings import KafkaSettings
 from serve.section import Seconds, Secret, Section
 
 PREFIX = "WEAKLINK_"
@@ -175,6 +176,7 @@ class Config(Section):
     database: DatabaseSettings = DatabaseSettings()
     retention: RetentionSettings = RetentionSettings()
     source: SourceSettings = SourceSettings()
+    kafka: KafkaSettings = KafkaSettings()
     detection: DetectionSettings = DetectionSettings()
     worker: WorkerSettings = WorkerSettings()
     alerts: AlertSettings = AlertSettings()

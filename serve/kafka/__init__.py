@@ -1,0 +1,1 @@
+"""Telemetry from Apache Kafka, alerts to it: source, checkpoints, dead letters, topics."""
