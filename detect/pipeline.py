@@ -6,7 +6,7 @@ The service and the replay both call this and nothing else, so a replay says wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -82,7 +82,8 @@ class JobPipeline:
         self.detector = make(job)
         self.history = History(s.history_bytes) if s.keep_history else None
         self.rejected: Counter[str] = Counter()
-        self.last_seen_ns: int | None = None
+        self._fed = False
+        self._seen_ns = 0
         self._make = make
         self._run = 0
         self._machines: tuple[str, ...] = ()
@@ -94,12 +95,19 @@ class JobPipeline:
 
     def feed(self, table: pa.Table) -> PipelineOutput:
         """Samples of this job, any order within the allowed lateness."""
+        self._fed = True
         rejected = self.aligner.add(table)
         return self._detect(self.aligner.advance(), rejected)
 
     def advance(self, now_ns: int) -> PipelineOutput:
         """The wall clock has reached ``now_ns``: close what an idle source left open."""
+        if self._fed or not self._seen_ns:
+            self._fed, self._seen_ns = False, now_ns
         return self._detect(self.aligner.idle(now_ns), [])
+
+    def silent_ns(self, now_ns: int) -> int:
+        """Wall-clock time since the last samples, to the precision of calls to `advance`."""
+        return 0 if self._fed else now_ns - self._seen_ns
 
     def finish(self) -> PipelineOutput:
         """End of input: close every tick and resolve what is still open."""
@@ -163,6 +171,8 @@ class JobPipeline:
             "end_ns": self._end_ns,
             "tick_ns": self._tick_ns,
             "phase": self._phase,
+            "fed": self._fed,
+            "seen_ns": self._seen_ns,
         }
 
     def restore(self, state: State) -> None:
@@ -177,10 +187,16 @@ class JobPipeline:
         self._end_ns = state["end_ns"]
         self._tick_ns = state["tick_ns"]
         self._phase = state["phase"]
+        self._fed = state["fed"]
+        self._seen_ns = state["seen_ns"]
 
 
 class Pipeline:
-    """All jobs of one process or partition."""
+    """All jobs of one process.
+
+    ``held`` are jobs whose source is behind: the wall clock says nothing about them.
+    ``advanced_ns`` is the wall clock last passed to `advance` for all jobs.
+    """
 
     def __init__(
         self,
@@ -191,6 +207,8 @@ class Pipeline:
         self.catalogue = catalogue
         self.detector_factory = detector_factory
         self.settings = settings or PipelineSettings()
+        self.held: set[str] = set()
+        self.advanced_ns: int | None = None
         self._jobs: dict[str, JobPipeline] = {}
 
     def feed(self, table: pa.Table) -> PipelineOutput:
@@ -208,13 +226,21 @@ class Pipeline:
             out.extend(pipeline.feed(rows))
         return out
 
-    def advance(self, now_ns: int) -> PipelineOutput:
-        """The wall clock has moved on. Replay never calls this."""
+    def advance(self, now_ns: int, jobs: Collection[str] | None = None) -> PipelineOutput:
+        """The wall clock has moved on, for ``jobs`` (default: all but the held ones).
+
+        Called after `feed`. Replay never calls this.
+        """
+        if jobs is None:
+            self.advanced_ns = now_ns
+            jobs = [job for job in self._jobs if job not in self.held]
         out = PipelineOutput()
-        for job, pipeline in list(self._jobs.items()):
+        for job in jobs:
+            pipeline = self._jobs.get(job)
+            if pipeline is None:
+                continue
             out.extend(pipeline.advance(now_ns))
-            watermark = pipeline.aligner.watermark_ns
-            if watermark and now_ns - watermark > self.settings.forget_after_ns:
+            if pipeline.silent_ns(now_ns) > self.settings.forget_after_ns:
                 out.extend(pipeline.finish())
                 del self._jobs[job]
         return out
