@@ -20,6 +20,7 @@ it never raises and never hides its neighbours.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -45,21 +46,29 @@ class Rejected:
     ``reason`` is a short stable word (``undecodable``, ``bad_timestamp``, ``no_machine``,
     ``localhost``, ``future``, ``late``, ``duplicate``, ``too_large``, ``unknown_format``, ...)
     fit for a metric label; ``detail`` is one line for a person; ``origin`` names the place
-    (file and row, or topic/partition/offset); ``payload`` is what was received, if kept.
+    (file and row, or topic/partition/offset); ``payload`` is what was received, if kept;
+    ``rows`` is how many rows it stands for (a message that could not be read counts as one).
     """
 
     reason: str
     origin: str
     detail: str = ""
     payload: bytes | None = None
+    rows: int = 1
 
 
 @dataclass(slots=True)
 class Decoded:
-    """What a decoder made of some messages: usable samples and the rejected rest."""
+    """What a decoder made of some messages: usable samples and the rejected rest.
+
+    ``counts`` says how many single values were lost by reason (``blank``, ``non_numeric``,
+    ``not_finite``, ``limit``, ``saturated``, ``unknown_name``, ``ignored``, ``mig``): fit for a
+    counter with the reason as its label.
+    """
 
     samples: pa.Table
     rejected: list[Rejected] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 def empty_samples() -> pa.Table:
