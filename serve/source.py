@@ -162,4 +162,4 @@ def concat_decoded(parts: list[Decoded]) -> Decoded:
 
 
 def _rows(decoded: Decoded) -> int:
-    return decoded.samples.num_rows + len(decoded.rejected)
+    return int(decoded.samples.num_rows) + len(decoded.rejected)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from detect.alert import Alert, Evidence
+from detect.alert import Alert, Evidence, rfc3339
+from serve.links import Links
 from serve.store.tables import AlertRow
 
 
@@ -24,3 +25,23 @@ def alert_from_row(row: AlertRow) -> Alert:
     body["machines"] = tuple(body["machines"])
     alert = Alert(status="open", **body)
     return replace(alert, id=row.id, status=row.status)  # type: ignore[arg-type]
+
+
+def alert_json(row: AlertRow, links: Links) -> dict[str, Any]:
+    """The public JSON form: the alert, and where its life stands."""
+    return alert_from_row(row).to_json(links.alert(row.id, row.job)) | {
+        "version": row.version,
+        "episode": row.episode,
+        "page_reason": row.page_reason,
+        "paged_at": _time(row.paged_at_ns),
+        "acknowledged_at": _time(row.acknowledged_at_ns),
+        "acknowledged_by": row.acknowledged_by,
+        "resolved_at": _time(row.resolved_at_ns),
+        "resolved_by": row.resolved_by,
+        "storm": row.storm_id,
+        "changed_at": rfc3339(row.changed_at_ns),
+    }
+
+
+def _time(ns: int | None) -> str | None:
+    return None if ns is None else rfc3339(ns)
