@@ -82,16 +82,12 @@ def test_applying_the_same_changes_again_changes_nothing(desk: Desk) -> None:
     ]
     desk.see(*changes)
     with desk.database.read() as session:
-        before = (
-            alert_json(find_alert(session, "llama-m-3"), desk.life.links),
-            len(events_after(session, 0)),
-        )
+        before = alert_json(find_alert(session, "llama-m-3"), desk.life.links)
+        events = len(events_after(session, 0))
     applied = desk.see(*changes)
     with desk.database.read() as session:
-        after = (
-            alert_json(find_alert(session, "llama-m-3"), desk.life.links),
-            len(events_after(session, 0)),
-        )
+        assert alert_json(find_alert(session, "llama-m-3"), desk.life.links) == before
+        assert len(events_after(session, 0)) == events
     assert applied.decisions == {"replayed": 4}
     assert applied.notices == []
 
