@@ -214,7 +214,7 @@ class Pipeline:
     def feed(self, table: pa.Table) -> PipelineOutput:
         """Samples of any jobs. One job's trouble never touches another's rows."""
         out = PipelineOutput()
-        for job, rows in _by_job(table):
+        for job, rows in by_job(table):
             pipeline = self._jobs.get(job)
             if pipeline is None:
                 if len(self._jobs) >= self.settings.max_jobs:
@@ -285,7 +285,7 @@ class Pipeline:
         return pipeline
 
 
-def _by_job(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+def by_job(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """Split a batch by job, keeping each job's row order."""
     if table.num_rows == 0:
         return
