@@ -91,6 +91,11 @@ class EvidenceSums:
             (np.maximum(self.state["high"], self.state["low"]) / self._hold).max(axis=0)
         )
 
+    def test_of(self, metric: int, row: int) -> int:
+        """Which test speaks loudest for one metric of one row."""
+        total = np.maximum(self.state["high"], self.state["low"])[:, metric, row]
+        return int(np.argmax(total / self._hold[:, metric, 0]))
+
     def fused(self, strength: Array) -> Array:
         """One score per row from ``strength`` ``[M, R]``: ``[R]``, higher is worse."""
         if not self.families:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from detect.explain import ACTIONS, Explanation, explain, manifestation
 from detect.identity import alert_id
 from detect.panel import PanelEvidence
 from detect.phase import JobPhase
+from detect.residuals import LEVEL
 from detect.silence import Silence
 from detect.topology import shared_by
 from ingest.catalogue import Catalogue
@@ -30,6 +31,10 @@ JOB_WIDE = 0.4
 FEW = 0.3
 COMPANION = 0.6
 """Threshold share for one that is odd in the very way of a machine already named."""
+COMPANION_MINUTES = 15
+MINUTE_NS = 60 * 10**9
+COMPANION_SIZE = 0.33
+COMPANION_Z = 2.0
 QUIET = 0.2
 QUIET_SECONDS = 120.0
 UPDATE_SECONDS = 60.0
@@ -64,6 +69,8 @@ class OpenAlert:
     updated_ns: int
     quiet_seconds: float = 0.0
     updates: int = 0
+    minutes: int = 0
+    lasting: dict[str, float] = field(default_factory=dict)
 
 
 class Decision:
@@ -151,11 +158,59 @@ class Decision:
 
     def _companions(self, st: Standing, level: NDArray[np.float64]) -> list[int]:
         """Machines odd in the very way of one already named, at a lower threshold."""
-        signatures = {item.signature for item in self.open if item.alert.verdict == "machine"}
-        found = np.flatnonzero(level >= COMPANION).tolist() if signatures else []
-        if not found or len(found) > max(1.0, FEW * st.present.sum()):
+        named = [item for item in self.open if item.alert.verdict == "machine"]
+        if not named:
             return []
-        return [i for i in found if self._explain(st, i).signature in signatures]
+        found = [
+            i
+            for i in np.flatnonzero(level >= COMPANION).tolist()
+            if any(self._explain(st, i).signature == item.signature for item in named)
+        ]
+        free = [i for i in found if st.machines[i] not in self._covered() and st.present[i]]
+        return free if len(free) <= max(1.0, FEW * st.present.sum()) else []
+
+    def _join(self, item: OpenAlert, st: Standing) -> AlertChange | None:
+        """Machines that lie apart for good as the named one does, if less far: one group.
+
+        Their mean distance since the alert counts, looked at once a minute.
+        """
+        metric, _, direction = item.signature.rpartition(":")
+        panel = st.machine_panel
+        due = st.at_ns // MINUTE_NS != (st.at_ns - int(st.tick_seconds * 1e9)) // MINUTE_NS
+        if not due or item.alert.gpu is not None or metric not in panel.metrics:
+            return None
+        m = panel.metrics.index(metric)
+        where = {name: i for i, name in enumerate(st.machines)}
+        rows = [where[n] for n in item.alert.machines if n in where]
+        if not rows or panel.sums.test_of(m, rows[0]) != LEVEL:
+            return None
+        sign = 1.0 if direction == "high" else -1.0
+        lasting = sign * panel.residuals.state["lasting"][m]
+        item.minutes += 1
+        for name, i in where.items():
+            before = item.lasting.get(name, 0.0)
+            item.lasting[name] = before + (float(lasting[i]) - before) / item.minutes
+        if item.minutes < COMPANION_MINUTES:
+            return None
+        far = COMPANION_SIZE * max(item.lasting[n] for n in item.alert.machines if n in where)
+        sigma = float(panel.residuals.state["level_sigma"][m])
+        covered = self._covered()
+        alike = sorted(
+            n
+            for n in where
+            if n not in covered and item.lasting[n] >= max(far, COMPANION_Z * sigma)
+        )
+        if not alike or len(alike) + len(rows) > max(2.0, FEW * st.present.sum()):
+            return None
+        machines = tuple(sorted({*item.alert.machines, *alike}))
+        item.alert = replace(
+            item.alert,
+            verdict="group",
+            machine=None,
+            machines=machines,
+            note=f"{', '.join(alike)}: the same difference, smaller",
+        )
+        return AlertChange("updated", item.alert, st.at_ns)
 
     def _undetermined(self, st: Standing, members: list[int], waited: float) -> list[AlertChange]:
         """Something is odd and nobody can be singled out: shown after a while, never paged."""
@@ -256,7 +311,11 @@ class Decision:
             if item.quiet_seconds >= QUIET_SECONDS:
                 changes.append(self._resolve(item, st.at_ns, "back among its peers"))
                 continue
-            change = self._correct(item, st, score) or self._update(item, st, rows, score)
+            change = (
+                self._correct(item, st, score)
+                or self._join(item, st)
+                or self._update(item, st, rows, score)
+            )
             if change is not None:
                 changes.append(change)
         return changes

@@ -41,6 +41,7 @@ RING_BLOCKS = 15
 ESTABLISHED_BLOCKS = 9
 POOL_SECONDS = 300.0
 OWN_SECONDS = 600.0
+LEVEL_SECONDS = 300.0
 BASE_GAIN = 0.03
 OWN_LIMIT = 3.0
 WINSOR = 5.0
@@ -84,6 +85,9 @@ class PeerResiduals:
         s.add("pooled_ticks", "m", 0.0)
         s.add("band", "m", np.nan, (1,))
         s.add("level_spread", "m", 0.0)
+        s.add("lasting", "mr", 0.0)
+        s.add("level_sigma", "m", 1.0)
+        s.add("seconds", "mr", 0.0)
         self._ring_at = 0
         self._block_ticks = 0
         self._ratio: Mask = np.zeros(0, np.bool_)
@@ -151,14 +155,35 @@ class PeerResiduals:
         own2 = np.minimum(s["own2"], OWN_LIMIT**2 * variance[:, :, None])
         z = np.empty((TESTS, *x.shape))
         z[:LEVEL] = e / np.sqrt(np.maximum(variance[:, :, None], own2))
-        level = np.where(valid, e[SLOW] + s["base"], 0.0)
-        spread2 = np.maximum(self._fleet2, np.square(s["level_spread"]))
-        z[LEVEL] = level / np.sqrt(variance[SLOW] + spread2)[:, None]
+        self._learn_level(e[SLOW], valid)
+        s["level_sigma"] = self._level_sigma(pool2[SLOW], peers)
+        z[LEVEL] = self.lasting_z()
         z[:, ~valid] = 0.0
 
         self._learn_noise(e, valid, variance, suspect)
         self._learn_base(e[SLOW], valid, suspect)
         return Residuals(z, valid, s["established"], centre[FAST])
+
+    def lasting_z(self) -> Array:
+        """Lasting distance from the peers ``[M, R]`` in standard deviations of healthy ones."""
+        return np.asarray(self.state["lasting"] / self.state["level_sigma"][:, None])
+
+    def _learn_level(self, e: Array, valid: Mask) -> None:
+        """Each row's lasting distance from the peers: a five-minute mean, true from the start."""
+        s = self.state
+        s["seconds"] += np.where(valid, self._tick_seconds, 0.0)
+        gain = self._tick_seconds / np.clip(s["seconds"], self._tick_seconds, LEVEL_SECONDS)
+        s["lasting"] += np.where(valid, gain * (e + s["base"] - s["lasting"]), 0.0)
+
+    def _level_sigma(self, pool2: Array, peers: NDArray[np.int64]) -> Array:
+        """What healthy machines differ by for good: the fleet's spread or this job's, ``[M]``.
+
+        A spread estimated from few rows is uncertain, so it counts for more there.
+        """
+        few = 1.2 * (1.0 + 4.0 / np.maximum(peers, 1))
+        spread2 = np.maximum(self._fleet2, np.square(few * self.state["level_spread"]))
+        averaged = pool2 * SLOW_SECONDS / LEVEL_SECONDS
+        return np.asarray(np.sqrt(self._floor2 + averaged + spread2))
 
     def _transform(self, x: Array) -> Array:
         """Ratios stay; the rest becomes ``asinh(x / reference)``: linear small, log large."""
@@ -263,7 +288,7 @@ class PeerResiduals:
         step = np.where(established, BASE_GAIN, 1.0) * (target - s["base"])
         s["base"] += np.where(usable, step, 0.0)
         s["established"] = established | (usable & (known >= ESTABLISHED_BLOCKS))
-        level = np.where(valid, s["base"] + e, np.nan)
+        level = np.where(valid, s["lasting"], np.nan)
         rows = valid.sum(axis=1)
         away = np.abs(level - _median(level, rows)[:, None])
         s["level_spread"] = np.nan_to_num(1.4826 * _median(away, rows))

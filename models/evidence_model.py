@@ -45,7 +45,7 @@ class MetricScale:
     hold_level: float = 240.0
 
 
-DEFAULT_METRIC = MetricScale(floor=0.02, fleet=0.08)
+DEFAULT_METRIC = MetricScale(floor=0.02, fleet=0.05)
 
 
 @dataclass(frozen=True, slots=True)
