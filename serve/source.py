@@ -44,9 +44,13 @@ class SourceHealth:
 class Source(Protocol):
     """Yields samples. Only the worker's thread calls it, always in this order:
 
-    ``poll`` → ``prepare`` → (detection) → ``save`` → (transaction committed) → ``commit``.
+    ``poll`` → ``prepare`` → (`Pipeline.feed`, then `Pipeline.advance`) → (rejects written) →
+    ``save`` → (transaction committed) → ``commit``.
 
-    ``commit`` comes strictly after everything that the poll led to is stored. A poll that
+    ``commit`` comes strictly after everything that the poll led to is stored, and after every
+    such step, whether or not the poll brought samples. A ``poll`` without the ``commit`` of the
+    one before tells the source that the step has failed: it goes back to what is stored and
+    brings the same again, so a failed step must not be retried without a new poll. A poll that
     fails for a passing reason returns an empty `Polled` and tells so in `health`; an
     exception is logged, counted and retried with back-off, never fatal. `health` may be
     called from any thread.
