@@ -82,7 +82,7 @@ class AlertBook:
             false_alarms_per_job_week=self.false_alarms_per_job_week,
             evidence=finding.evidence,
             fault_types=(),
-            recommended_action=f"Compare {machine} with its peers on {metrics} before taking it out of the job.",
+            recommended_action=f"Compare {machine} with its peers on {metrics}, then drain it.",
             model=self.model,
             note=_NOMINAL,
         )

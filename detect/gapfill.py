@@ -49,3 +49,19 @@ class HoldLast:
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
         self._state.restore(state)
+
+
+def fill_nearest(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``[T, M, N]`` with every gap filled with the nearest sample in time, a new array.
+
+    The earlier of two equally near samples wins. A series without any sample stays NaN.
+    """
+    ticks = len(values)
+    at = np.arange(ticks).reshape(-1, 1, 1)
+    known = np.isfinite(values)
+    before = np.maximum.accumulate(np.where(known, at, -ticks), axis=0)
+    after = np.minimum.accumulate(np.where(known, at, 2 * ticks)[::-1], axis=0)[::-1]
+    source = np.where(at - before <= after - at, before, after)
+    empty = (source < 0) | (source >= ticks)
+    filled = np.take_along_axis(values, np.where(empty, 0, source), axis=0)
+    return np.where(empty, np.nan, filled)

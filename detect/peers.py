@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,3 +78,37 @@ def compare_with_peers(
         share=share,
         gpu=gpu,
     )
+
+
+def largest_differences(
+    metrics: Sequence[str],
+    units: Sequence[str],
+    values: NDArray[np.float64],
+    row: int,
+    *,
+    since_ns: int,
+    most: int = 3,
+) -> tuple[Evidence, ...]:
+    """Evidence rows of the metrics that differ most from the peers, strongest first.
+
+    ``values`` is ``float64 [metric, row]``. A difference counts in units of the peers' range
+    between the 10th and the 90th percentile, at least a thousandth of their median.
+    """
+    rows = [
+        compare_with_peers(m, u, v, row, since_ns=since_ns, share=0.0)
+        for m, u, v in zip(metrics, units, values, strict=True)
+    ]
+    sizes = [(_difference(r), r) for r in rows]
+    sizes = sorted((s for s in sizes if s[0] > 0.0), key=lambda s: -s[0])[:most]
+    total = sum(size for size, _ in sizes)
+    return tuple(replace(r, share=size / total) for size, r in sizes)
+
+
+def _difference(row: Evidence) -> float:
+    """Distance from the peers' median in widths of their band; 0 if it cannot be told."""
+    if row.value is None or row.peer_median is None:
+        return 0.0
+    assert row.peer_low is not None
+    assert row.peer_high is not None
+    width = max(row.peer_high - row.peer_low, 1e-3 * abs(row.peer_median), 1e-12)
+    return min(abs(row.value - row.peer_median) / width, 1e6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -94,6 +94,34 @@ class TickScorer(Protocol):
         ...
 
 
+_CHUNK_VALUES = 2_000_000
+"""Values scored at once, history windows included: bounds memory whatever the block."""
+
+
+def score_in_chunks(scorer: TickScorer, ticks: TickValues) -> TickScores:
+    """`TickScorer.score` in pieces of bounded memory; how it is cut changes nothing."""
+    history = scorer.history
+    count = max(len(ticks.values) - history, 0)
+    size = len(ticks.metrics) * len(ticks.machines) * (history + 1)
+    step = max(1, _CHUNK_VALUES // max(size, 1))
+    parts = [
+        scorer.score(
+            replace(
+                ticks,
+                start_ns=ticks.start_ns + at * ticks.tick_ns,
+                values=ticks.values[at : min(at + step, count) + history],
+            )
+        )
+        for at in range(0, count, step)
+    ]
+    if not parts:
+        shape = (0, len(scorer.channels(ticks.metrics)), len(ticks.machines))
+        return TickScores(np.zeros(shape), np.zeros(shape, dtype=np.bool_))
+    return TickScores(
+        np.concatenate([p.shares for p in parts]), np.concatenate([p.hits for p in parts])
+    )
+
+
 class Memoryless:
     """The two snapshot methods of a scorer that learns nothing during a job."""
 
@@ -116,6 +144,5 @@ def best_share(shares: NDArray[np.float64]) -> NDArray[np.float32]:
     """The largest share over the channels, ``[N, T]``, as a score frame has it."""
     if not shares.shape[1]:
         return np.full((shares.shape[2], shares.shape[0]), np.nan, dtype=np.float32)
-    largest = np.fmax.reduce(shares, axis=1)
-    # A share beyond float32's range would warn and tells nothing more than "far beyond".
-    return np.minimum(largest, 1e6).T.astype(np.float32)
+    largest: NDArray[np.float64] = np.fmax.reduce(shares, axis=1)
+    return largest.T.astype(np.float32)

@@ -9,19 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.alert import AlertChange
-from detect.alert_book import AlertBook, Finding
+from detect.alert_book import AlertBook
 from detect.detector import ScoreFrame, State
+from detect.findings import describe
 from detect.frames import FrameQueue
 from detect.gapfill import HoldLast
-from detect.peers import compare_with_peers
-from detect.scoring import TickScorer, TickScores, TickValues, best_share
+from detect.scoring import TickScorer, TickScores, TickValues, best_share, score_in_chunks
+from detect.selection import Selection
 from detect.state import PanelState
 from ingest.catalogue import Catalogue
 from ingest.ticks import TickBlock
 
 STATE_VERSION = 1
-_CHUNK_VALUES = 2_000_000
-"""Values worked on at once, history windows included: bounds memory for any block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,10 @@ class ContinuitySettings:
     clear_seconds: float = 240.0
     hold_seconds: float = 900.0
 
-    def continuity_ticks(self, tick_ns: int) -> int:
-        """Ticks in a row that last longer than the continuity."""
-        return floor(self.continuity_seconds * 1e9 / tick_ns) + 1
+
+def ticks_beyond(seconds: float, tick_ns: int) -> int:
+    """The fewest ticks in a row that last longer than ``seconds``."""
+    return floor(seconds * 1e9 / tick_ns) + 1
 
 
 class StreamingDetector:
@@ -59,8 +59,6 @@ class StreamingDetector:
         For the units in the evidence.
     settings
         Continuity, clearing, gaps.
-    false_alarms_per_job_week
-        The nominal rate that alerts state.
     """
 
     def __init__(
@@ -69,18 +67,13 @@ class StreamingDetector:
         scorer: TickScorer,
         catalogue: Catalogue,
         settings: ContinuitySettings | None = None,
-        false_alarms_per_job_week: float = 1.0,
     ) -> None:
         self.job = job
         self.scorer = scorer
         self.catalogue = catalogue
         self.settings = settings or ContinuitySettings()
-        self.book = AlertBook(job, scorer.name, false_alarms_per_job_week)
-        self._metrics: tuple[str, ...] = ()
-        self._machines: tuple[str, ...] = ()
-        self._source: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._roster: tuple[int, int, int] | None = None
-        self._next_ns = 0
+        self.book = AlertBook(job, scorer.name)
+        self._selection = Selection()
         self._hold = HoldLast()
         self._tail = PanelState()
         self._tail.add("values", "mr", np.nan, lead=(scorer.history,))
@@ -91,132 +84,114 @@ class StreamingDetector:
     def update(self, block: TickBlock) -> list[AlertChange]:
         """Take in closed ticks; see `JobDetector`."""
         changes = self._follow(block)
-        size = len(self._metrics) * len(self._machines) * (self.scorer.history + 1)
-        step = max(1, _CHUNK_VALUES // max(size, 1))
-        for at in range(0, block.ticks, step):
-            raw = block.machine_panel.values[self._source, :, at : at + step]
-            changes += self._judge(
-                block, block.start_ns + at * block.tick_ns, np.moveaxis(raw, 2, 0)
+        chosen = self._selection
+        limit = floor(self.settings.hold_seconds * 1e9 / block.tick_ns)
+        held = self._hold.fill(chosen.values(block), limit)
+        history = self.scorer.history
+        values = np.concatenate([self._tail["values"], held])
+        self._tail["values"] = values[len(values) - history :].copy()
+        ticks = TickValues(
+            self.job, block.start_ns, block.tick_ns, chosen.metrics, chosen.machines, values
+        )
+        scores = score_in_chunks(self.scorer, ticks)
+        self._frames.add(
+            ScoreFrame(
+                block.start_ns,
+                block.tick_ns,
+                chosen.machines,
+                best_share(scores.shares),
+                "unknown",
             )
-        self._next_ns = block.start_ns + block.ticks * block.tick_ns
+        )
+        for k in range(block.ticks):
+            changes += self._step(block, scores, k, held[k])
         return changes
 
     def _follow(self, block: TickBlock) -> list[AlertChange]:
-        """Re-index the state by name if the roster changed; start clean on a new run."""
+        """Carry the state over by name; start clean on a new run."""
+        before = self._selection.next_ns
+        change = self._selection.follow(block, self.scorer)
+        if change == "none":
+            return []
         changes: list[AlertChange] = []
-        if self._roster is not None:
-            run, _, tick_ns = self._roster
-            if (run, tick_ns) != (block.run, block.tick_ns):
-                changes += self.finish(self._next_ns)
-            elif block.start_ns != self._next_ns:
-                self._runs["ticks"][:] = 0
-        roster = (block.run, block.roster, block.tick_ns)
-        if roster == self._roster:
-            return changes
-        self._roster = roster
-        self._machines = block.machines
-        panel = block.machine_panel
-        self._metrics = self.scorer.select(panel.metrics)
-        where = {name: i for i, name in enumerate(panel.metrics)}
-        self._source = np.array([where[m] for m in self._metrics], dtype=np.int64)
-        self._hold.reindex(self._metrics, self._machines)
-        self._tail.reindex(self._metrics, self._machines)
-        self._runs.reindex(self.scorer.channels(self._metrics), self._machines)
-        return changes + self.book.keep_only(self._machines, block.start_ns)
-
-    def _judge(
-        self, block: TickBlock, start_ns: int, raw: NDArray[np.float64]
-    ) -> list[AlertChange]:
-        """Score ``[T, M, N]`` and turn lasting candidates into alerts."""
-        held = self._hold.fill(raw, floor(self.settings.hold_seconds * 1e9 / block.tick_ns))
-        history = self.scorer.history
-        values = np.concatenate([self._tail["values"], held])
-        if history:
-            self._tail["values"] = values[-history:].copy()
-        ticks = TickValues(
-            self.job, start_ns, block.tick_ns, self._metrics, self._machines, values
-        )
-        scores = self.scorer.score(ticks)
-        self._frames.add(
-            ScoreFrame(
-                start_ns, block.tick_ns, self._machines, best_share(scores.shares), "unknown"
-            )
-        )
-        changes: list[AlertChange] = []
-        for k in range(len(raw)):
-            end_ns = start_ns + (k + 1) * block.tick_ns
-            changes += self._step(block, scores, k, values[history + k], end_ns)
-        return changes
+        if change == "restart":
+            changes += self._end(before)
+        elif change == "gap":
+            self._runs["ticks"][:] = 0
+        metrics, machines = self._selection.metrics, self._selection.machines
+        self._hold.reindex(metrics, machines)
+        self._tail.reindex(metrics, machines)
+        self._runs.reindex(self.scorer.channels(metrics), machines)
+        return changes + self.book.keep_only(machines, block.start_ns)
 
     def _step(
-        self,
-        block: TickBlock,
-        scores: TickScores,
-        k: int,
-        values: NDArray[np.float64],
-        end_ns: int,
+        self, block: TickBlock, scores: TickScores, k: int, values: NDArray[np.float64]
     ) -> list[AlertChange]:
         """One tick of continuity; ``values`` is ``[M, N]`` at this tick."""
+        end_ns = block.start_ns + (k + 1) * block.tick_ns
         hits = scores.hits[k]
-        runs = np.where(hits, self._runs["ticks"] + 1, 0)
-        self._runs["ticks"] = runs
-        lasting = runs >= self.settings.continuity_ticks(block.tick_ns)
+        self._runs["ticks"] = np.where(hits, self._runs["ticks"] + 1, 0)
+        lasting = self._runs["ticks"] >= ticks_beyond(
+            self.settings.continuity_seconds, block.tick_ns
+        )
         changes: list[AlertChange] = []
         if len(self.book):
-            for machine in np.flatnonzero(hits.any(axis=0)).tolist():
-                self.book.note(self._machines[machine], end_ns)
+            for row in np.flatnonzero(hits.any(axis=0)).tolist():
+                self.book.note(self._selection.machines[row], end_ns)
         if lasting.any():
             channels = np.flatnonzero(lasting.any(axis=1))
-            # The first metric in the learned order that finds a machine ends the search.
-            decided = channels[:1] if self.scorer.ordered else channels
-            for machine in np.flatnonzero(lasting[decided].any(axis=0)).tolist():
-                if self._machines[machine] not in self.book:
-                    spoke = [int(c) for c in decided if lasting[c, machine]]
-                    finding = self._finding(block, scores.shares[k], values, machine, spoke, end_ns)
-                    changes += filter(None, [self.book.open(block.run, finding)])
+            if self.scorer.ordered:
+                # The first metric in the learned order that finds a machine ends the search.
+                channels = channels[:1]
+            for row in np.flatnonzero(lasting[channels].any(axis=0)).tolist():
+                spoke = [int(c) for c in channels if lasting[c, row]]
+                changes += self._accuse(block, scores.shares[k], values, row, spoke, end_ns)
         if len(self.book):
             changes += self.book.clear(end_ns, end_ns - int(self.settings.clear_seconds * 1e9))
         return changes
 
-    def _finding(
+    def _accuse(
         self,
         block: TickBlock,
         shares: NDArray[np.float64],
         values: NDArray[np.float64],
-        machine: int,
+        row: int,
         channels: list[int],
         end_ns: int,
-    ) -> Finding:
-        """What is said about a machine whose ``channels`` have lasted, strongest first."""
+    ) -> list[AlertChange]:
+        """Open an alert about a machine, unless it has one."""
+        chosen = self._selection
+        if chosen.machines[row] in self.book:
+            return []
         runs = self._runs["ticks"]
-        names = self._runs.metrics
-        weights = {c: float(shares[c, machine]) for c in channels}
-        total = sum(weights.values())
-        evidence = []
-        for channel in sorted(channels, key=lambda c: -weights[c]):
-            metric = names[channel]
-            if metric not in self._metrics:
-                continue
-            evidence.append(
-                compare_with_peers(
-                    metric,
-                    self.catalogue.metric(metric).seen_unit,
-                    values[self._metrics.index(metric)],
-                    machine,
-                    since_ns=end_ns - int(runs[channel, machine]) * block.tick_ns,
-                    share=weights[channel] / total if total > 0 else 1.0 / len(channels),
-                )
+        spoke = {
+            self._runs.metrics[c]: (
+                float(shares[c, row]),
+                end_ns - int(runs[c, row]) * block.tick_ns,
             )
-        onset = end_ns - int(runs[channels, machine].max()) * block.tick_ns
-        return Finding(self._machines[machine], onset, end_ns, tuple(evidence))
+            for c in channels
+        }
+        finding = describe(
+            row,
+            spoke,
+            metrics=chosen.metrics,
+            machines=chosen.machines,
+            values=values,
+            at_ns=end_ns,
+            catalogue=self.catalogue,
+        )
+        opened = self.book.open(block.run, finding)
+        return [opened] if opened else []
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""
-        changes = self.book.close(at_ns)
+        self._selection.forget()
+        return self._end(at_ns)
+
+    def _end(self, at_ns: int) -> list[AlertChange]:
         for state in (self._hold, self._tail, self._runs):
             state.reindex((), ())
-        self._roster = None
-        return changes
+        return self.book.close(at_ns)
 
     def take_scores(self) -> list[ScoreFrame]:
         """Scores since the last call; see `JobDetector`."""
@@ -229,11 +204,7 @@ class StreamingDetector:
             "scorer": self.scorer.name,
             "learned": self.scorer.snapshot(),
             "book": self.book.snapshot(),
-            "metrics": list(self._metrics),
-            "machines": list(self._machines),
-            "source": self._source.copy(),
-            "roster": list(self._roster) if self._roster else None,
-            "next_ns": self._next_ns,
+            "selection": self._selection.snapshot(),
             "hold": self._hold.snapshot(),
             "tail": self._tail.snapshot(),
             "runs": self._runs.snapshot(),
@@ -245,11 +216,7 @@ class StreamingDetector:
             raise ValueError(f"not a version {STATE_VERSION} state of {self.scorer.name!r}")
         self.scorer.restore(state["learned"])
         self.book.restore(state["book"])
-        self._metrics, self._machines = tuple(state["metrics"]), tuple(state["machines"])
-        self._source = np.array(state["source"], dtype=np.int64)
-        roster = state["roster"]
-        self._roster = (roster[0], roster[1], roster[2]) if roster else None
-        self._next_ns = int(state["next_ns"])
+        self._selection.restore(state["selection"])
         self._hold.restore(state["hold"])
         self._tail.restore(state["tail"])
         self._runs.restore(state["runs"])

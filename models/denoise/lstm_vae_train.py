@@ -41,7 +41,8 @@ def train(rows: Windows, *, hidden: int, latent: int, seed: int, steps: int) -> 
     key = jax.random.key(seed)
     weights = _initial(np.random.default_rng(seed), rows, hidden, latent)
     optimiser = optax.chain(
-        optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
+        optax.clip_by_global_norm(1.0),
+        optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps)),
     )
     moments = optimiser.init(weights)
     data = jnp.asarray(rows, dtype=jnp.float32)
