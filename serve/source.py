@@ -41,6 +41,11 @@ class SourceHealth:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+class StepLostError(Exception):
+    """Raised by `Source.save`: the samples' owner is another worker by now. Nothing of this
+    step may be stored; poll again."""
+
+
 class Source(Protocol):
     """Yields samples. Only the worker's thread calls it, always in this order:
 
@@ -48,10 +53,11 @@ class Source(Protocol):
     ``save`` → (transaction committed) → ``commit``.
 
     ``commit`` comes strictly after everything that the poll led to is stored, and after every
-    such step, whether or not the poll brought samples. A ``poll`` without the ``commit`` of the
-    one before tells the source that the step has failed: it goes back to what is stored and
-    brings the same again, so a failed step must not be retried without a new poll. A poll that
-    fails for a passing reason returns an empty `Polled` and tells so in `health`; an
+    such step, whether or not the poll brought samples. When the transaction fails, it may be
+    tried again from ``save`` on with the same output. A ``poll`` without the ``commit`` of the
+    one before gives the step up: the source goes back to what is stored and brings the same
+    again; after `StepLostError` from ``save`` that is the only way. A poll that fails for a
+    passing reason returns an empty `Polled` and tells so in `health`; an
     exception is logged, counted and retried with back-off, never fatal. `health` may be
     called from any thread.
     """
