@@ -1,0 +1,264 @@
+"""One run of a job: its roster as it changes, and its closed ticks as blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.catalogue import Catalogue
+from ingest.grid import Grid, HoldPolicy
+from ingest.panels import gpu_panel, machine_panel, over_gpus, united
+from ingest.reduce import Samples
+from ingest.series import SeriesTable
+from ingest.ticks import TickBlock
+
+_LONG_AGO = -(2**40)
+
+
+class JobRun:
+    """Turns the samples of closed ticks into blocks with a constant roster.
+
+    A series joins at the tick of its first sample and leaves when it sent nothing in
+    ``leave_ticks`` ticks *in which the job sent anything*, so a pause of all machines removes
+    none of them. Rosters thus change in ticks that hold samples only, and depend on nothing but
+    the samples.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        run: int,
+        roster: int,
+        catalogue: Catalogue,
+        table: SeriesTable,
+        *,
+        tick_ns: int,
+        leave_ticks: int,
+        hold: HoldPolicy,
+    ) -> None:
+        self.job = job
+        self.run = run
+        self.roster = roster
+        self.tick_ns = tick_ns
+        self.next_tick: int | None = None
+        self.last_tick: int | None = None
+        self._catalogue = catalogue
+        self._table = table
+        self._leave_ticks = leave_ticks
+        self._hold = hold
+        self._active = 0
+        self._own = Grid()
+        self._gpus = Grid()
+        self._own_metrics: set[str] = set()
+        self._gpu_metrics: set[str] = set()
+        self._rostered = np.zeros(0, dtype=np.bool_)
+        self._last = np.zeros(0, dtype=np.int64)
+        self._row = np.zeros(0, dtype=np.int64)
+        self._machines: tuple[str, ...] = ()
+        self._gpu_machine = np.zeros(0, dtype=np.int64)
+        self._gpu_index = np.zeros(0, dtype=np.int64)
+        self._left: list[int] = []
+
+    def close(self, samples: Samples, end: int) -> list[TickBlock]:
+        """Blocks of the ticks from the last closed one up to (not including) tick ``end``."""
+        self._grow()
+        start = int(samples.tick.min()) if self.next_tick is None else self.next_tick
+        lit = np.zeros(end - start, dtype=np.bool_)
+        lit[samples.tick - start] = True
+        active = self._active + np.cumsum(lit)
+        joins, own_new, gpu_new = self._news(samples)
+        changes = sorted({*joins, *own_new.values(), *gpu_new.values()})
+        blocks: list[TickBlock] = []
+        at = start
+        while at < end:
+            here = samples.within(at, at + 1) if changes and changes[0] == at else None
+            changed = here is not None
+            if here is not None:
+                changes.pop(0)
+                self._rostered[joins.get(at, [])] = True
+                self._last[joins.get(at, [])] = active[at - start]
+                self._own_metrics |= {m for m, tick in own_new.items() if tick == at}
+                self._gpu_metrics |= {m for m, tick in gpu_new.items() if tick == at}
+            if lit[at - start] and self._first_leave() <= active[at - start]:
+                changed |= self._leave(samples.within(at, at + 1), int(active[at - start]))
+            if changed:
+                self._relayout()
+            stop = changes[0] if changes else end
+            leave = start + int(np.searchsorted(active, self._first_leave()))
+            stop = min(stop, max(leave, at + 1))
+            part = samples.within(at, stop)
+            blocks.append(self._block(part, at, stop))
+            if part.tick.size:
+                np.maximum.at(self._last, part.series, active[part.tick - start])
+                self.last_tick = int(part.tick.max())
+            at = stop
+        self.next_tick = end
+        self._active = int(active[-1]) if active.size else self._active
+        return blocks
+
+    def take_left(self) -> NDArray[np.int64]:
+        """Codes of machines that left since the last call and have not come back."""
+        gone = {c for c in self._left if not self._here(c)}
+        self._left.clear()
+        return np.array(sorted(gone), dtype=np.int64)
+
+    def holds(self, code: int) -> bool:
+        """Whether a machine is on the roster."""
+        return self._here(code)
+
+    def forget(self, series: NDArray[np.int64]) -> None:
+        """Series ids that may be given to others."""
+        self._rostered[series[series < self._rostered.size]] = False
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "roster": self.roster,
+            "tick_ns": self.tick_ns,
+            "next_tick": self.next_tick,
+            "last_tick": self.last_tick,
+            "active": self._active,
+            "own": self._own.snapshot(),
+            "gpus": self._gpus.snapshot(),
+            "own_metrics": sorted(self._own_metrics),
+            "gpu_metrics": sorted(self._gpu_metrics),
+            "rostered": self._rostered.copy(),
+            "last": self._last.copy(),
+            "row": self._row.copy(),
+            "machines": list(self._machines),
+            "gpu_machine": self._gpu_machine.copy(),
+            "gpu_index": self._gpu_index.copy(),
+            "left": list(self._left),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.run = state["run"]
+        self.roster = state["roster"]
+        self.tick_ns = state["tick_ns"]
+        self.next_tick = state["next_tick"]
+        self.last_tick = state["last_tick"]
+        self._active = state["active"]
+        self._own.restore(state["own"])
+        self._gpus.restore(state["gpus"])
+        self._own_metrics = set(state["own_metrics"])
+        self._gpu_metrics = set(state["gpu_metrics"])
+        self._rostered = state["rostered"].copy()
+        self._last = state["last"].copy()
+        self._row = state["row"].copy()
+        self._machines = tuple(state["machines"])
+        self._gpu_machine = state["gpu_machine"].copy()
+        self._gpu_index = state["gpu_index"].copy()
+        self._left = list(state["left"])
+
+    def _grow(self) -> None:
+        more = self._table.capacity - self._rostered.size
+        if more > 0:
+            self._rostered = np.concatenate([self._rostered, np.zeros(more, dtype=np.bool_)])
+            fill = np.full(more, -1, dtype=np.int64)
+            self._last = np.concatenate([self._last, fill])
+            self._row = np.concatenate([self._row, fill])
+
+    def _news(
+        self, samples: Samples
+    ) -> tuple[dict[int, list[int]], dict[str, int], dict[str, int]]:
+        """Series by the tick in which they join; metrics new to machine rows, to GPU rows."""
+        joins: dict[int, list[int]] = {}
+        new = ~self._rostered[samples.series]
+        if new.any():
+            series, tick = samples.series[new], samples.tick[new]
+            order = np.lexsort((tick, series))
+            ids, first = np.unique(series[order], return_index=True)
+            for one, when in zip(ids.tolist(), tick[order][first].tolist(), strict=True):
+                joins.setdefault(when, []).append(one)
+        own_new: dict[str, int] = {}
+        gpu_new: dict[str, int] = {}
+        of_gpu = self._table.gpu[samples.series] >= 0
+        for into, known, scope in (
+            (own_new, self._own_metrics, ~of_gpu),
+            (gpu_new, self._gpu_metrics, of_gpu),
+        ):
+            for metric in samples.values.keys() - known:
+                given = scope & np.isfinite(samples.values[metric])
+                if given.any():
+                    into[metric] = int(samples.tick[given].min())
+        return joins, own_new, gpu_new
+
+    def _first_leave(self) -> int:
+        """The active tick from which some series may leave."""
+        last = self._last[self._rostered]
+        return int(last.min()) + self._leave_ticks + 1 if last.size else 2**62
+
+    def _leave(self, here: Samples, active: int) -> bool:
+        silent = self._rostered & (self._last + self._leave_ticks < active)
+        silent[here.series] = False
+        if not silent.any():
+            return False
+        self._rostered[silent] = False
+        codes = np.unique(self._table.machine[np.flatnonzero(silent)])
+        self._left.extend(c for c in codes.tolist() if not self._here(c))
+        return True
+
+    def _here(self, code: int) -> bool:
+        size = self._rostered.size
+        return bool((self._rostered & (self._table.machine[:size] == code)).any())
+
+    def _relayout(self) -> None:
+        ids = np.flatnonzero(self._rostered)
+        names, table = self._table.names, self._table
+        codes = sorted(set(table.machine[ids].tolist()), key=names.__getitem__)
+        machine_row = {code: i for i, code in enumerate(codes)}
+        gpus = sorted(
+            (machine_row[code], gpu, one)
+            for one, code, gpu in zip(
+                ids.tolist(), table.machine[ids].tolist(), table.gpu[ids].tolist(), strict=True
+            )
+            if gpu >= 0
+        )
+        self._machines = tuple(names[code] for code in codes)
+        self._gpu_machine = np.array([m for m, _, _ in gpus], dtype=np.int64)
+        self._gpu_index = np.array([g for _, g, _ in gpus], dtype=np.int64)
+        self._row[:] = -1
+        for one in ids.tolist():
+            self._row[one] = machine_row[int(table.machine[one])]
+        for row, (_, _, one) in enumerate(gpus):
+            self._row[one] = row
+        self._own.relayout(tuple(sorted(self._own_metrics)), tuple(codes))
+        self._gpus.relayout(tuple(sorted(self._gpu_metrics)), tuple(one for _, _, one in gpus))
+        self.roster += 1
+
+    def _block(self, samples: Samples, start: int, end: int) -> TickBlock:
+        ticks, count = end - start, len(self._machines)
+        of_gpu = self._table.gpu[samples.series] >= 0
+        mixed = of_gpu.any() and not of_gpu.all()
+        own_part = samples.at(~of_gpu) if mixed else samples
+        gpu_part = samples.at(of_gpu) if mixed else samples
+        none = Samples(samples.tick[:0], samples.series[:0], {})
+        if not mixed:
+            own_part, gpu_part = (none, samples) if of_gpu.any() else (samples, none)
+        layer = self._layer(self._own, own_part, start, ticks)
+        panel: Any = None
+        if self._gpus.metrics and self._gpus.rows:
+            single = self._layer(self._gpus, gpu_part, start, ticks)
+            panel = gpu_panel(single, self._gpu_machine, self._gpu_index)
+            sticky = {m for m in single[0] if self._catalogue.metric(m).sticky}
+            mean = over_gpus(single, self._gpu_machine, count, sticky)
+            layer = united(layer, mean) if layer[0] else mean
+        return TickBlock(
+            job=self.job,
+            run=self.run,
+            roster=self.roster,
+            start_ns=start * self.tick_ns,
+            tick_ns=self.tick_ns,
+            machines=self._machines,
+            machine_panel=machine_panel(layer, count),
+            gpu_panel=panel,
+        )
+
+    def _layer(
+        self, grid: Grid, samples: Samples, start: int, ticks: int
+    ) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.bool_]]:
+        row = self._row[samples.series]
+        values = grid.place(samples.tick - start, row, samples.values, ticks)
+        return grid.metrics, values, grid.hold(values, start, self._hold)

@@ -1,0 +1,109 @@
+"""How far a job's event time has come, by what a quorum of its machines says.
+
+No clock is read. The frontier is the median of what the active machines last stamped, so one
+machine whose clock is hours ahead cannot close ticks for the others. A machine is active while
+it keeps up with the others' progress, so machines that stopped cannot hold the rest: progress
+is measured as the largest sum of (bounded) steps that any machine has made, which passes like
+wall time whatever the order and size of the batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FAR_PAST = -(2**62)
+
+
+class Quorum:
+    """Event-time progress of the machines of one job, indexed by small machine codes.
+
+    ``frontier_ns`` is None before the first sample.
+    """
+
+    def __init__(self) -> None:
+        self.frontier_ns: int | None = None
+        self._progress = 0
+        self._known = np.zeros(0, dtype=np.bool_)
+        self._claim = np.zeros(0, dtype=np.int64)
+        self._best = np.zeros(0, dtype=np.int64)
+        self._clock = np.zeros(0, dtype=np.int64)
+        self._heard = np.zeros(0, dtype=np.int64)
+
+    def step(
+        self, machine: NDArray[np.int64], ts: NDArray[np.int64], *, cap_ns: int, stalled_ns: int
+    ) -> NDArray[np.int64]:
+        """Take in rows that arrived together; return the claims of the machines still active.
+
+        ``cap_ns`` bounds the progress that one step may prove; a machine silent for
+        ``stalled_ns`` of the others' progress no longer counts.
+        """
+        self._grow(int(machine.max()) + 1)
+        seen = np.unique(machine)
+        before = self._best[seen]
+        self._claim[seen] = FAR_PAST
+        np.maximum.at(self._claim, machine, ts)
+        claim = self._claim[seen]
+        fresh = ~self._known[seen]
+        # A stamp far ahead that its machine took back proves nothing about later ones.
+        back = claim < before - 60_000_000_000
+        made = np.where(fresh | back, 0, np.clip(claim - before, 0, cap_ns))
+        self._best[seen] = np.where(fresh | back, claim, np.maximum(before, claim))
+        clock = np.where(fresh, self._progress, self._clock[seen] + made)
+        self._progress = max(self._progress, int(clock.max()))
+        self._clock[seen] = np.maximum(clock, self._progress - cap_ns)
+        self._heard[seen] = self._progress
+        self._known[seen] = True
+        active = self._known & (self._heard >= self._progress - stalled_ns)
+        return self._claim[active]
+
+    def reach(self, frontier_ns: int, *, binding: bool) -> None:
+        """Move the frontier; never back once it is binding, that is once ticks were closed."""
+        if self.frontier_ns is None or not binding or frontier_ns > self.frontier_ns:
+            self.frontier_ns = frontier_ns
+
+    def stalled(self, stalled_ns: int) -> NDArray[np.int64]:
+        """Codes of known machines silent for ``stalled_ns`` of the others' progress."""
+        return np.flatnonzero(self._known & (self._heard < self._progress - stalled_ns))
+
+    def forget(self, machines: NDArray[np.int64]) -> None:
+        """Drop machines that left; their codes may be given to others."""
+        self._known[machines[machines < self._known.size]] = False
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "frontier_ns": self.frontier_ns,
+            "progress": self._progress,
+            "known": self._known.copy(),
+            "claim": self._claim.copy(),
+            "best": self._best.copy(),
+            "clock": self._clock.copy(),
+            "heard": self._heard.copy(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.frontier_ns = state["frontier_ns"]
+        self._progress = state["progress"]
+        self._known = state["known"].copy()
+        self._claim = state["claim"].copy()
+        self._best = state["best"].copy()
+        self._clock = state["clock"].copy()
+        self._heard = state["heard"].copy()
+
+    def _grow(self, size: int) -> None:
+        have = self._known.size
+        if size <= have:
+            return
+        more = max(size, 2 * have, 16) - have
+        self._known = np.concatenate([self._known, np.zeros(more, dtype=np.bool_)])
+        for name in ("_claim", "_best", "_clock", "_heard"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros(more, dtype=np.int64)]))
+
+
+def median_claim(claims: NDArray[np.int64]) -> int:
+    """The lower median: at least half of the active machines have reached it."""
+    middle = (claims.size - 1) // 2
+    return int(np.partition(claims, middle)[middle])

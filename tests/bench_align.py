@@ -1,0 +1,78 @@
+"""Speed of alignment on one core: ``python tests/bench_align.py``.
+
+Not a test (the suite asserts nothing about time); `main` prints a table.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.align import JobAligner
+from ingest.catalogue import Catalogue
+
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+
+
+def rows(machines: int, seconds: int, metrics: int, *, gpus: int = 0, seed: int = 0) -> pa.Table:
+    """In-order rows: each second every machine (or each of its GPUs) sends all metrics."""
+    rng = np.random.default_rng(seed)
+    names = [f"node-{i:05d}" for i in range(machines)]
+    per_second = machines * max(gpus, 1)
+    jitter = rng.integers(0, SECOND // 20, per_second * seconds)
+    ts = (
+        START
+        + np.repeat(np.arange(seconds), per_second) * SECOND
+        + np.sort(jitter.reshape(seconds, per_second), axis=1).reshape(-1)
+    )
+    index = np.tile(np.repeat(np.arange(machines), max(gpus, 1)), seconds)
+    columns: dict[str, pa.Array] = {
+        "ts": pa.array(ts, pa.timestamp("ns", tz="UTC")),
+        "job": pa.DictionaryArray.from_arrays(np.zeros(ts.size, np.int32), ["job"]).cast("string"),
+        "machine": pa.DictionaryArray.from_arrays(index.astype(np.int32), names).cast("string"),
+    }
+    if gpus:
+        columns["gpu"] = pa.array(np.tile(np.arange(gpus), machines * seconds), pa.int32())
+    for m in range(metrics):
+        columns[f"metric_{m:02d}"] = pa.array(rng.random(ts.size))
+    return pa.table(columns)
+
+
+def aligned(table: pa.Table, batch: int) -> tuple[float, int]:
+    """Seconds to align a table cut into batches of rows, and the ticks that came out."""
+    aligner = JobAligner("job", Catalogue.default())
+    parts = [table.slice(i, batch) for i in range(0, len(table), batch)]
+    begin = time.perf_counter()
+    ticks = 0
+    for part in parts:
+        aligner.add(part)
+        ticks += sum(block.ticks for block in aligner.advance())
+    blocks, _ = aligner.flush()
+    return time.perf_counter() - begin, ticks + sum(block.ticks for block in blocks)
+
+
+def main() -> None:
+    """Print rows per second and time per tick."""
+    print(f"{'case':44} {'rows':>9} {'rows/s':>12} {'ms/tick':>9} {'us/batch':>9}")
+    for label, machines, seconds, gpus, batch in (
+        ("1,000 machines, large batches", 1000, 600, 0, 100_000),
+        ("1,000 machines, one batch", 1000, 600, 0, 10**9),
+        ("1,000 machines, batches of 50", 1000, 60, 0, 50),
+        ("10,000 machines, a batch a second", 10_000, 40, 0, 10_000),
+        ("125 machines x 8 GPUs, large batches", 125, 300, 8, 100_000),
+        ("8 machines, a batch a second", 8, 3600, 0, 8),
+    ):
+        table = rows(machines, seconds, 16, gpus=gpus)
+        taken, ticks = aligned(table, batch)
+        count = len(table)
+        print(
+            f"{label:44} {count:9,} {count / taken:12,.0f} {1e3 * taken / ticks:9.3f}"
+            f" {1e6 * taken / -(-count // batch):9,.0f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
