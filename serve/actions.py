@@ -29,7 +29,8 @@ class ActionSettings(Section):
     node_name: Literal["as_is", "short"] = "as_is"
     """``short``: the schedulers know machines without their domain."""
     taint_key: str = Field(
-        default="weaklink/fault", pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9_.-]{1,63}$"
+        default="weaklink/fault",
+        pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9_.-]{1,63}$",
     )
 
 
@@ -55,26 +56,30 @@ class _Advice:
     look: str = ""
     """A command to look at the machine first; ``{gpu}`` becomes ``-i N`` where known."""
     drain: bool = True
+    reset: bool = False
 
 
-_SMI = "nvidia-smi {gpu}"
 _BY_FAULT: dict[str, _Advice] = {
     "ecc_error": _Advice(
         "Drain the machine and reset the GPU; replace the GPU if row remapping has failed.",
-        _SMI + "-q -d ECC,ROW_REMAPPER",
+        "nvidia-smi {gpu} -q -d ECC,ROW_REMAPPER",
+        reset=True,
     ),
     "cuda_execution_error": _Advice(
         "Drain the machine, look for the XID in its kernel log, reset the GPU and run diagnostics.",
         "dmesg -T | grep -i xid | tail",
+        reset=True,
     ),
     "gpu_execution_error": _Advice(
         "Drain the machine, look for the XID in its kernel log, reset the GPU and run diagnostics.",
         "dmesg -T | grep -i xid | tail",
+        reset=True,
     ),
     "pcie_downgrading": _Advice(
         "Drain the machine and compare its PCIe link width and speed with its peers';"
         " reseat the card or riser.",
-        _SMI + "--query-gpu=index,pcie.link.gen.current,pcie.link.width.current --format=csv",
+        "nvidia-smi {gpu} --query-gpu=index,pcie.link.gen.current,pcie.link.width.current"
+        " --format=csv",
     ),
     "machine_unreachable": _Advice(
         "Look at the machine's console over its BMC; power-cycle it if it does not answer,"
@@ -95,7 +100,8 @@ _BY_FAULT: dict[str, _Advice] = {
     ),
     "nvlink_error": _Advice(
         "Drain the machine and reset its GPUs; check NVLink and the fabric manager.",
-        _SMI + "nvlink --status",
+        "nvidia-smi nvlink --status {gpu}",
+        reset=True,
     ),
     "aoc_error": _Advice(
         "Clean or reseat the optical cable and compare its receive power; replace it if low.",
@@ -103,7 +109,7 @@ _BY_FAULT: dict[str, _Advice] = {
     ),
     "thermal_throttling": _Advice(
         "Check fans, airflow and inlet temperature; drain the machine if it stays hot.",
-        _SMI + "-q -d TEMPERATURE,PERFORMANCE",
+        "nvidia-smi {gpu} -q -d TEMPERATURE,PERFORMANCE",
     ),
     "cpu_contention": _Advice(
         "Find the foreign process on the machine and stop it; nothing has to be replaced.",
@@ -142,7 +148,7 @@ _BY_MANIFESTATION: dict[str, _Advice] = {
     "fail_slow": _Advice(
         "Check clocks, temperature, link widths and foreign processes; drain the machine if"
         " it stays slow.",
-        _SMI + "-q -d CLOCK,PERFORMANCE,TEMPERATURE",
+        "nvidia-smi {gpu} -q -d CLOCK,PERFORMANCE,TEMPERATURE",
     ),
     "fail_hang": _Advice(
         "Take stack traces of the job's processes on the machine first, then drain it and"
@@ -175,21 +181,22 @@ def propose(alert: Mapping[str, Any], settings: ActionSettings | None = None) ->
         text = "No machine is to blame as far as can be told; look at the job's page."
         return Proposal(own or text)
     advice = _advice(alert)
-    commands = list(_look(advice, alert))
-    unusable = []
+    commands = [Command("on the machine, look first", _for_gpu(advice.look, alert))]
+    text = own or advice.action
     if advice.drain:
-        reason = _reason(alert)
+        name = _node(str(machine), settings)
         for scheduler in settings.schedulers:
-            name = _node(str(machine), settings)
-            drain = _slurm if scheduler == "slurm" else _kubernetes
-            found = drain(name, reason, settings, alert)
+            if scheduler == "slurm":
+                found = _slurm(name, alert)
+            else:
+                found = _kubernetes(name, alert, settings.taint_key)
             commands += found
             if not found:
-                unusable.append(scheduler.capitalize())
-    text = own or advice.action
-    if unusable:
-        text += f" (No command for {' or '.join(unusable)}: {str(machine)!r} is no node name there.)"
-    return Proposal(text, tuple(commands))
+                text += f" (No command for {scheduler}: {name!r} is no single node's name there.)"
+    if advice.reset and alert.get("gpu") is not None:
+        reset = _for_gpu("nvidia-smi --gpu-reset {gpu}", alert)
+        commands.append(Command("on the machine, once nothing runs on the GPU", reset))
+    return Proposal(text, tuple(command for command in commands if command.text))
 
 
 def recommended_action(alert: Mapping[str, Any]) -> str:
@@ -208,12 +215,9 @@ def _advice(alert: Mapping[str, Any]) -> _Advice:
     return _BY_MANIFESTATION.get(manifestation, _BY_MANIFESTATION["unknown"])
 
 
-def _look(advice: _Advice, alert: Mapping[str, Any]) -> list[Command]:
-    if not advice.look:
-        return []
+def _for_gpu(command: str, alert: Mapping[str, Any]) -> str:
     gpu = alert.get("gpu")
-    text = advice.look.replace("{gpu}", f"-i {int(gpu)} " if gpu is not None else "")
-    return [Command("on the machine, look first", text)]
+    return " ".join(command.replace("{gpu}", f"-i {int(gpu)}" if gpu is not None else "").split())
 
 
 def _reason(alert: Mapping[str, Any]) -> str:
@@ -226,31 +230,24 @@ def _node(machine: str, settings: ActionSettings) -> str:
     return machine.split(".", 1)[0] if settings.node_name == "short" else machine
 
 
-def _slurm(
-    name: str, reason: str, settings: ActionSettings, alert: Mapping[str, Any]
-) -> list[Command]:
-    del settings, alert
+def _slurm(name: str, alert: Mapping[str, Any]) -> list[Command]:
     # scontrol reads lists and ranges in a node's name (a,b or n[1-9]) and the word ALL.
     if not name.isprintable() or set("[],") & set(name) or name.upper() == "ALL" or name[:1] == "-":
         return []
-    drain = f"scontrol update nodename={shlex.quote(name)} state=drain reason={_quoted(reason)}"
+    drain = (
+        f"scontrol update nodename={shlex.quote(name)} state=drain reason={_quoted(_reason(alert))}"
+    )
     return [Command("Slurm: no new jobs on the machine", drain)]
 
 
-def _kubernetes(
-    name: str, reason: str, settings: ActionSettings, alert: Mapping[str, Any]
-) -> list[Command]:
-    del reason
+def _kubernetes(name: str, alert: Mapping[str, Any], taint_key: str) -> list[Command]:
     if not _NODE.fullmatch(name):
         return []
     value = re.sub(r"[^A-Za-z0-9_.-]", "-", str(alert.get("manifestation") or "fault"))
-    taint = shlex.quote(f"{settings.taint_key}={value}:NoSchedule")
+    taint = f"kubectl taint nodes {name} {taint_key}={value}:NoSchedule --overwrite"
     return [
-        Command("Kubernetes: no new pods on the machine", f"kubectl cordon {shlex.quote(name)}"),
-        Command(
-            "Kubernetes: the same as a taint",
-            f"kubectl taint nodes {shlex.quote(name)} {taint} --overwrite",
-        ),
+        Command("Kubernetes: no new pods on the machine", f"kubectl cordon {name}"),
+        Command("Kubernetes: the same as a taint", taint),
     ]
 
 

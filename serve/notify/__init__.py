@@ -1,0 +1,1 @@
+"""Notifications: a stored outbox, a dispatcher that empties it, one file per receiver."""
