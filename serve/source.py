@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -163,12 +163,15 @@ class PushSource:
 def concat_decoded(parts: list[Decoded]) -> Decoded:
     """Several batches as one; columns that a batch lacks are null there."""
     rejected: list[Rejected] = [r for part in parts for r in part.rejected]
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.counts)
     tables = [part.samples for part in parts if part.samples.num_rows]
     if not tables:
-        return Decoded(empty_samples(), rejected)
+        return Decoded(empty_samples(), rejected, counts)
     if len(tables) == 1:
-        return Decoded(tables[0], rejected)
-    return Decoded(pa.concat_tables(tables, promote_options="default"), rejected)
+        return Decoded(tables[0], rejected, counts)
+    return Decoded(pa.concat_tables(tables, promote_options="default"), rejected, counts)
 
 
 def _rows(decoded: Decoded) -> int:
