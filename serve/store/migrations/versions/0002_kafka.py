@@ -24,7 +24,7 @@ def upgrade() -> None:
         sa.Column("next_offset", sa.BigInteger(), nullable=True),
         sa.Column("snapshot_offset", sa.BigInteger(), nullable=True),
         sa.Column("journal", sa.Text(), nullable=False),
-        sa.Column("flood", sa.Text(), nullable=False),
+        sa.Column("reader", sa.Text(), nullable=False),
         sa.Column("updated_at_ns", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint(
             "consumer_group", "topic", "partition", name=op.f("pk_kafka_partitions")
