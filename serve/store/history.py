@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detect.detector import ScoreFrame
-from detect.history import MetricSlice
+from detect.history import MetricSlice, ScoreSlice
 from replay.view.grid import ScoreGrid
 from serve.store.base import Database
 from serve.store.blobs import (
@@ -150,15 +150,31 @@ def store_metrics(
             _store(session, job, metric, start_ns, end_ns, data, now_ns)
 
 
-def block_of(part: MetricSlice, tick_ns: int) -> MetricBlock | None:
+def metric_block(part: MetricSlice, tick_ns: int) -> MetricBlock | None:
     """The first metric of a slice on an even grid; None if there is nothing in it."""
     if part.times_ns.size == 0 or not part.metrics:
         return None
-    start_ns = int(part.times_ns[0])
-    columns = (part.times_ns - start_ns) // tick_ns
-    values = np.full((len(part.machines), int(columns[-1]) + 1), np.nan, np.float32)
-    values[:, columns] = part.values[0]
+    start_ns, values = _even(part.times_ns, part.values[0], tick_ns)
     return MetricBlock(start_ns, tick_ns, part.machines, values)
+
+
+def score_grid(job: str, part: ScoreSlice, tick_ns: int) -> ScoreGrid | None:
+    """A slice of scores on an even grid; None if there is nothing in it."""
+    if part.times_ns.size == 0:
+        return None
+    start_ns, scores = _even(part.times_ns, part.scores, tick_ns)
+    phases = _phases(list(zip(part.times_ns.tolist(), part.phases, strict=True)), start_ns)
+    return ScoreGrid(job, start_ns, tick_ns, part.machines, scores, phases)
+
+
+def _even(
+    times_ns: NDArray[np.int64], values: NDArray[np.float32], tick_ns: int
+) -> tuple[int, NDArray[np.float32]]:
+    start_ns = int(times_ns[0])
+    columns = (times_ns - start_ns) // tick_ns
+    even = np.full((values.shape[0], int(columns[-1]) + 1), np.nan, np.float32)
+    even[:, columns] = values
+    return start_ns, even
 
 
 def _store(
