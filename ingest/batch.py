@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.samples import KEY_COLUMNS
@@ -28,58 +26,47 @@ class Batch:
         columns = [(name, values[index]) for name, values in self.columns]
         return Batch(self.ts[index], self.names, self.name[index], self.gpu[index], columns)
 
-    def where(self, mask: NDArray[np.bool_]) -> Batch:
-        """The rows of a mask (the batch itself when that is all of them)."""
-        return self if mask.all() else self.at(np.flatnonzero(mask))
+    def split(self, span_ns: int) -> tuple[Batch, Batch]:
+        """The rows of the first ``span_ns`` of event time, and the rest.
 
-    def in_time(self, span_ns: int) -> Iterator[Batch]:
-        """The rows in slices of at most ``span_ns`` of event time, oldest first."""
-        if not self.ts.size:
-            return
+        The rest comes sorted by time, so that splitting on costs little.
+        """
         first, last = int(self.ts.min()), int(self.ts.max())
         if last - first < span_ns:
-            yield self
-            return
+            return self, self.at(slice(0, 0))
         batch = self
         if not (self.ts[1:] >= self.ts[:-1]).all():
             batch = self.at(np.argsort(self.ts, kind="stable"))
-        start = 0
-        while start < batch.ts.size:
-            bound = int(batch.ts[start]) + span_ns
-            end = int(np.searchsorted(batch.ts, bound))
-            yield batch.at(slice(start, end))
-            start = end
+        cut = int(np.searchsorted(batch.ts, first + span_ns))
+        return batch.at(slice(0, cut)), batch.at(slice(cut, None))
 
 
 def read_batch(table: pa.Table) -> Batch:
-    """The columns of a table laid out as in `ingest.samples`; null keys are not expected."""
-    ts = _single(table, "ts")
+    """The columns of a table laid out as in `ingest.samples`; its keys have no nulls.
+
+    Columns without any value are left out.
+    """
+    chunks = table.to_batches()
+    whole = chunks[0] if len(chunks) == 1 else table.combine_chunks().to_batches()[0]
+    arrays = dict(zip(table.column_names, whole.columns, strict=True))
+    ts, machine, gpu = arrays["ts"], arrays["machine"], arrays.get("gpu")
     if ts.type.unit != "ns":
         ts = ts.cast(pa.timestamp("ns", tz="UTC"))
-    machine = _single(table, "machine")
     if not pa.types.is_dictionary(machine.type):
         machine = machine.dictionary_encode()
-    columns = [
-        (name, _single(table, name).to_numpy(zero_copy_only=False))
-        for name in table.column_names
-        if name not in KEY_COLUMNS
-    ]
-    gpu = np.full(len(table), -1, dtype=np.int64)
-    if "gpu" in table.column_names:
-        column = _single(table, "gpu")
-        if column.null_count < len(column):
-            gpu = pc.fill_null(column, -1).to_numpy().astype(np.int64)
+    rows = len(whole)
+    if gpu is None or gpu.null_count == rows:
+        gpus = np.full(rows, -1, dtype=np.int64)
+    else:
+        gpus = gpu.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return Batch(
         ts=ts.view(pa.int64()).to_numpy(),
         names=machine.dictionary.to_pylist(),
         name=machine.indices.to_numpy().astype(np.int64),
-        gpu=gpu,
-        columns=columns,
+        gpu=gpus,
+        columns=[
+            (name, array.to_numpy(zero_copy_only=False))
+            for name, array in arrays.items()
+            if name not in KEY_COLUMNS and array.null_count < rows
+        ],
     )
-
-
-def _single(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return column.combine_chunks()

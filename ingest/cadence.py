@@ -6,8 +6,12 @@ arrival: a window is looked at only once the watermark says that it is complete.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
+from ingest.open_rows import Rows
 
 SECOND = 1_000_000_000
 
@@ -40,6 +44,51 @@ def snap(interval_ns: float) -> int:
     """The rung of `LADDER_NS` nearest in ratio to a measured interval."""
     rungs = np.asarray(LADDER_NS, dtype=np.float64)
     return LADDER_NS[int(np.argmin(np.abs(np.log(rungs / max(interval_ns, 1.0)))))]
+
+
+class CadenceFinder:
+    """Finds the cadence at the start of a run; asked again and again until it answers."""
+
+    def __init__(self) -> None:
+        self._start: int | None = None
+        self._tried = 0
+
+    def waits(self, start: int, frontier: int) -> bool:
+        """Whether `find` would surely wait, for rows whose first stamp is ``start``."""
+        window = WINDOWS_NS[min(self._tried, len(WINDOWS_NS) - 1) if start == self._start else 0]
+        return frontier < start + window + settle_ns(window)
+
+    def find(
+        self, rows: Rows, machine: NDArray[np.int64], frontier: int, *, now: bool
+    ) -> int | None:
+        """Cadence in ns from the rows so far, or None while it has to wait.
+
+        ``machine`` is ``[n]``, the machine of each row; ``frontier`` what the quorum has reached.
+        ``now`` demands an answer: the median of whatever intervals there are, or 1 s.
+        """
+        if not rows.ts.size:
+            return None
+        start = int(rows.ts.min())
+        if start != self._start:
+            self._start, self._tried = start, 0
+        for window in WINDOWS_NS[self._tried :]:
+            if not now and frontier < start + window + settle_ns(window):
+                return None
+            inside = rows.ts < start + window
+            present = np.isfinite(rows.values[:, inside])
+            found = established(rows.ts[inside], rows.series[inside], machine[inside], present)
+            if found is not None:
+                return found
+            self._tried += 1
+        inside = rows.ts < start + WINDOWS_NS[-1]
+        found = guess(rows.ts[inside], rows.series[inside])
+        return found or (SECOND if now else LADDER_NS[-1])
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"start": self._start, "tried": self._tried}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._start, self._tried = state["start"], state["tried"]
 
 
 def established(

@@ -28,7 +28,7 @@ class HoldPolicy:
 
 
 class Grid:
-    """Held values of ``[metric, row]``; rows are whatever keys the owner gives, in its order.
+    """Held values of ``[metric, row]``; rows are distinct keys, in the owner's order.
 
     Each cell has its own sampling period: a moving average (weight 1/8) of the ticks between
     its samples, where an interval counts as at most 2.5 periods, so that one gap does not pass
@@ -37,29 +37,26 @@ class Grid:
 
     def __init__(self) -> None:
         self.metrics: tuple[str, ...] = ()
-        self.rows: tuple[int, ...] = ()
+        self.rows = np.zeros(0, dtype=np.int64)
         self._value = np.zeros((0, 0))
         self._seen = np.zeros((0, 0), dtype=np.int64)
         self._period = np.zeros((0, 0), dtype=np.int64)
         self._typical = np.zeros(0, dtype=np.int64)
 
-    def relayout(self, metrics: tuple[str, ...], rows: tuple[int, ...]) -> None:
+    def relayout(self, metrics: tuple[str, ...], rows: NDArray[np.int64]) -> None:
         """Change metrics or rows; what is known of those that stay is kept."""
-        shape = (len(metrics), len(rows))
+        shape = (len(metrics), rows.size)
         value = np.full(shape, np.nan)
         seen = np.full(shape, _NEVER, dtype=np.int64)
         period = np.zeros(shape, dtype=np.int64)
         typical = np.zeros(len(metrics), dtype=np.int64)
-        row_at = {row: i for i, row in enumerate(self.rows)}
-        metric_at = {metric: i for i, metric in enumerate(self.metrics)}
-        rows_new = [i for i, row in enumerate(rows) if row in row_at]
-        metrics_new = [i for i, metric in enumerate(metrics) if metric in metric_at]
-        if metrics_new:
-            metrics_old = [metric_at[metrics[i]] for i in metrics_new]
-            rows_old = [row_at[rows[i]] for i in rows_new]
-            to, of = np.ix_(metrics_new, rows_new), np.ix_(metrics_old, rows_old)
-            value[to], seen[to], period[to] = self._value[of], self._seen[of], self._period[of]
-            typical[metrics_new] = self._typical[metrics_old]
+        stay = [m for m in metrics if m in self.metrics]
+        metric_to = np.array([metrics.index(m) for m in stay], dtype=np.intp)
+        metric_of = np.array([self.metrics.index(m) for m in stay], dtype=np.intp)
+        _, row_of, row_to = np.intersect1d(self.rows, rows, assume_unique=True, return_indices=True)
+        to, of = np.ix_(metric_to, row_to), np.ix_(metric_of, row_of)
+        value[to], seen[to], period[to] = self._value[of], self._seen[of], self._period[of]
+        typical[metric_to] = self._typical[metric_of]
         self.metrics, self.rows = metrics, rows
         self._value, self._seen, self._period, self._typical = value, seen, period, typical
 
@@ -74,7 +71,7 @@ class Grid:
 
         ``tick`` counts from the block's first tick; no two samples share tick and row.
         """
-        width = len(self.rows)
+        width = self.rows.size
         cell = tick * width + row
         dense = cell.size == ticks * width and bool((cell[1:] > cell[:-1]).all())
         out = np.empty((len(self.metrics), ticks, width))
@@ -113,7 +110,7 @@ class Grid:
     def snapshot(self) -> dict[str, Any]:
         return {
             "metrics": list(self.metrics),
-            "rows": list(self.rows),
+            "rows": self.rows.copy(),
             "value": self._value.copy(),
             "seen": self._seen.copy(),
             "period": self._period.copy(),
@@ -122,7 +119,7 @@ class Grid:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.metrics = tuple(state["metrics"])
-        self.rows = tuple(state["rows"])
+        self.rows = state["rows"].copy()
         self._value = state["value"].copy()
         self._seen = state["seen"].copy()
         self._period = state["period"].copy()

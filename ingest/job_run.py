@@ -59,7 +59,8 @@ class JobRun:
         self._machines: tuple[str, ...] = ()
         self._gpu_machine = np.zeros(0, dtype=np.int64)
         self._gpu_index = np.zeros(0, dtype=np.int64)
-        self._left: list[int] = []
+        self._left: set[int] = set()
+        self._codes: set[int] = set()
 
     def close(self, samples: Samples, end: int) -> list[TickBlock]:
         """Blocks of the ticks from the last closed one up to (not including) tick ``end``."""
@@ -100,13 +101,12 @@ class JobRun:
 
     def take_left(self) -> NDArray[np.int64]:
         """Codes of machines that left since the last call and have not come back."""
-        gone = {c for c in self._left if not self._here(c)}
-        self._left.clear()
-        return np.array(sorted(gone), dtype=np.int64)
+        left, self._left = self._left, set()
+        return np.array(sorted(c for c in left if not self.holds(c)), dtype=np.int64)
 
     def holds(self, code: int) -> bool:
         """Whether a machine is on the roster."""
-        return self._here(code)
+        return code in self._codes
 
     def forget(self, series: NDArray[np.int64]) -> None:
         """Series ids that may be given to others."""
@@ -130,7 +130,7 @@ class JobRun:
             "machines": list(self._machines),
             "gpu_machine": self._gpu_machine.copy(),
             "gpu_index": self._gpu_index.copy(),
-            "left": list(self._left),
+            "left": sorted(self._left),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -150,7 +150,8 @@ class JobRun:
         self._machines = tuple(state["machines"])
         self._gpu_machine = state["gpu_machine"].copy()
         self._gpu_index = state["gpu_index"].copy()
-        self._left = list(state["left"])
+        self._left = set(state["left"])
+        self._codes = set(self._own.rows.tolist())
 
     def _grow(self) -> None:
         more = self._table.capacity - self._rostered.size
@@ -196,36 +197,28 @@ class JobRun:
         if not silent.any():
             return False
         self._rostered[silent] = False
-        codes = np.unique(self._table.machine[np.flatnonzero(silent)])
-        self._left.extend(c for c in codes.tolist() if not self._here(c))
+        self._left.update(self._table.machine[np.flatnonzero(silent)].tolist())
         return True
 
-    def _here(self, code: int) -> bool:
-        size = self._rostered.size
-        return bool((self._rostered & (self._table.machine[:size] == code)).any())
-
     def _relayout(self) -> None:
+        table = self._table
         ids = np.flatnonzero(self._rostered)
-        names, table = self._table.names, self._table
-        codes = sorted(set(table.machine[ids].tolist()), key=names.__getitem__)
-        machine_row = {code: i for i, code in enumerate(codes)}
-        gpus = sorted(
-            (machine_row[code], gpu, one)
-            for one, code, gpu in zip(
-                ids.tolist(), table.machine[ids].tolist(), table.gpu[ids].tolist(), strict=True
-            )
-            if gpu >= 0
-        )
-        self._machines = tuple(names[code] for code in codes)
-        self._gpu_machine = np.array([m for m, _, _ in gpus], dtype=np.int64)
-        self._gpu_index = np.array([g for _, g, _ in gpus], dtype=np.int64)
+        codes = np.unique(table.machine[ids])
+        codes = np.array(sorted(codes.tolist(), key=table.names.__getitem__), dtype=np.int64)
+        machine_row = np.full(len(table.names), -1, dtype=np.int64)
+        machine_row[codes] = np.arange(codes.size)
+        of_gpu = table.gpu[ids] >= 0
+        cards = ids[of_gpu]
+        cards = cards[np.lexsort((table.gpu[cards], machine_row[table.machine[cards]]))]
+        self._machines = tuple(table.names[code] for code in codes.tolist())
+        self._gpu_machine = machine_row[table.machine[cards]]
+        self._gpu_index = table.gpu[cards]
         self._row[:] = -1
-        for one in ids.tolist():
-            self._row[one] = machine_row[int(table.machine[one])]
-        for row, (_, _, one) in enumerate(gpus):
-            self._row[one] = row
-        self._own.relayout(tuple(sorted(self._own_metrics)), tuple(codes))
-        self._gpus.relayout(tuple(sorted(self._gpu_metrics)), tuple(one for _, _, one in gpus))
+        self._row[ids] = machine_row[table.machine[ids]]
+        self._row[cards] = np.arange(cards.size)
+        self._codes = set(codes.tolist())
+        self._own.relayout(tuple(sorted(self._own_metrics)), codes)
+        self._gpus.relayout(tuple(sorted(self._gpu_metrics)), cards)
         self.roster += 1
 
     def _block(self, samples: Samples, start: int, end: int) -> TickBlock:
@@ -239,7 +232,7 @@ class JobRun:
             own_part, gpu_part = (none, samples) if of_gpu.any() else (samples, none)
         layer = self._layer(self._own, own_part, start, ticks)
         panel: Any = None
-        if self._gpus.metrics and self._gpus.rows:
+        if self._gpus.metrics and self._gpus.rows.size:
             single = self._layer(self._gpus, gpu_part, start, ticks)
             panel = gpu_panel(single, self._gpu_machine, self._gpu_index)
             sticky = {m for m in single[0] if self._catalogue.metric(m).sticky}

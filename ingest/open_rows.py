@@ -25,6 +25,7 @@ class OpenRows:
     def __init__(self) -> None:
         self.columns: list[str] = []
         self.size = 0
+        self.latest_ns = -(2**62)
         self._values = np.empty((0, 64), dtype=np.float64)
         self._ts = np.empty(64, dtype=np.int64)
         self._series = np.empty(64, dtype=np.int64)
@@ -76,6 +77,7 @@ class OpenRows:
         self._series[start:end] = series
         self._entered[start:end] = entered
         self.size = end
+        self.latest_ns = max(self.latest_ns, int(ts.max()))
 
     def before(self, end_ns: int) -> tuple[Rows, NDArray[np.bool_]]:
         """Rows before ``end_ns`` (views where possible) and the mask of those that remain."""
@@ -96,6 +98,7 @@ class OpenRows:
             array[: kept.size] = array[kept]
         self._values[:, : kept.size] = self._values[:, kept]
         self.size = kept.size
+        self.latest_ns = int(self.ts.max()) if self.size else -(2**62)
         if self._ts.size > 4096 and self._ts.size > 8 * max(self.size, 1):
             self._resize(max(2 * self.size, 1024))
 
@@ -115,6 +118,7 @@ class OpenRows:
         self._entered = state["entered"].copy()
         self._values = state["values"].copy()
         self.size = self._ts.size
+        self.latest_ns = int(self.ts.max()) if self.size else -(2**62)
 
     def _reserve(self, rows: int) -> None:
         self._resize(max(rows, 2 * self._ts.size))

@@ -14,9 +14,8 @@ MACHINE_ROW = -1
 class SeriesTable:
     """Codes for machines and ids for their series; both are given again once forgotten."""
 
-    def __init__(self, max_machines: int, max_gpus: int) -> None:
+    def __init__(self, max_machines: int) -> None:
         self.max_machines = max_machines
-        self.max_gpus = max_gpus
         self.names: list[str] = []
         self._codes: dict[str, int] = {}
         self._free_codes: list[int] = []
@@ -46,7 +45,7 @@ class SeriesTable:
         return out
 
     def ids(self, machine: NDArray[np.int64], gpu: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Series ids of rows; ``machine`` are codes, ``gpu`` is MACHINE_ROW or 0..max_gpus-1."""
+        """Series ids of rows; ``machine`` are codes, ``gpu`` is MACHINE_ROW or an index."""
         widest = int(gpu.max()) + 2
         if widest > self._ids.shape[1]:
             self._ids = _widen(self._ids, self._ids.shape[0], widest)
@@ -88,9 +87,8 @@ class SeriesTable:
         self.names = list(state["names"])
         self._free_codes = list(state["free_codes"])
         self._free_series = list(state["free_series"])
-        self._codes = {
-            name: code for code, name in enumerate(self.names) if code not in set(self._free_codes)
-        }
+        free = set(self._free_codes)
+        self._codes = {name: code for code, name in enumerate(self.names) if code not in free}
         self._ids = state["ids"].copy()
         self.machine = state["machine"].copy()
         self.gpu = state["gpu"].copy()
