@@ -50,7 +50,13 @@ class Chart {
     this.box = box;
     this.describe = describe;
     this.rebuild();
-    new ResizeObserver(() => this.fit()).observe(box);
+    this.observer = new ResizeObserver(() => this.fit());
+    this.observer.observe(box);
+  }
+
+  destroy() {
+    this.observer.disconnect();
+    this.plot.destroy();
   }
 
   rebuild() {
@@ -106,7 +112,7 @@ export function scoreChart(box, timesMs, scores, marks) {
     data,
     readout: (i) => (i === null || i === undefined ? "" : `${clock(timesMs[i])}: ${times(scores[i])} of the threshold`),
     options: {
-      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1.5, (high ?? 1) * 1.1)] } },
+      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1.5, (high ?? 1) * 1.3)] } },
       axes: axes(colours, (v) => `${Number(v.toFixed(2))}×`),
       series: [
         {},

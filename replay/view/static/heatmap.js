@@ -2,13 +2,11 @@
 
 import { currentTheme, ink, palette } from "./palette.js";
 import { fit, paint } from "./paint.js";
-import { clock, timeStep } from "./format.js";
+import { listen } from "./heat_input.js";
+import { AXIS, drawMarks, STRIP } from "./heat_marks.js";
 
-const STRIP = 20; // phase strip above the map, CSS pixels
-const AXIS = 22; // time axis below it
-const GUTTER = 190; // names at the left
+const GUTTER = 240; // names at the left, CSS pixels
 const NARROW = 620; // below this width names stand on the map itself
-const LABEL_HEIGHT = 13;
 
 export class HeatMap {
   /** `actions`: onMove({machine, ms, score} | null), onSelect(machine), onView(view). */
@@ -31,7 +29,7 @@ export class HeatMap {
     host.classList.add("heat");
     host.append(this.base, this.over);
     this.host = host;
-    this.listen();
+    listen(this);
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(host);
   }
@@ -51,7 +49,8 @@ export class HeatMap {
       const shift = followed ? grid.endMs - toMs : 0;
       this.setView({ r0: this.view.r0, r1: this.view.r1, c0: grid.columnAt(fromMs + shift), c1: grid.columnAt(toMs + shift) }, false);
     }
-    if (this.cursor && (this.cursor.r >= grid.rows || this.cursor.c >= grid.columns)) this.cursor = null;
+    if (this.cursor) this.cursor.c = grid.columnAt(before.timeOf(this.cursor.c));
+    if (this.cursor && (this.cursor.r >= grid.rows || !(this.cursor.c >= 0 && this.cursor.c < grid.columns))) this.cursor = null;
     this.draw();
   }
 
@@ -65,7 +64,7 @@ export class HeatMap {
   draw() {
     if (!this.grid || !this.host.clientWidth || !this.grid.columns || !this.grid.rows) return;
     const { left, top, width, height } = this.area;
-    const ratio = Math.min(2, devicePixelRatio || 1);
+    const ratio = Math.min(2, devicePixelRatio || 1); // finer pixels only cost time
     const context = fit(this.base, width, height, ratio);
     this.base.style.left = `${left}px`;
     this.base.style.top = `${top}px`;
@@ -83,15 +82,7 @@ export class HeatMap {
     const context = fit(this.over, this.host.clientWidth, this.host.clientHeight, ratio);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, this.host.clientWidth, this.host.clientHeight);
-    context.font = "12px system-ui, sans-serif";
-    context.textBaseline = "middle";
-    const colours = ink(this.host);
-    this.drawPhases(context, colours);
-    this.drawAxis(context, colours);
-    this.drawNames(context, colours);
-    this.drawOnsets(context, colours);
-    if (this.drag?.box) this.drawBox(context, colours);
-    if (this.cursor) this.drawCursor(context, colours);
+    drawMarks(this, context, ink(this.host));
   }
 
   x(column) {
@@ -102,129 +93,6 @@ export class HeatMap {
   y(at) {
     const { top, height } = this.area;
     return top + ((at - this.view.r0) / (this.view.r1 - this.view.r0)) * height;
-  }
-
-  drawPhases(context, colours) {
-    const { left, width } = this.area;
-    const phases = this.grid.phases;
-    context.textAlign = "left";
-    if (left) {
-      context.fillStyle = colours.muted;
-      context.fillText("phase", 0, STRIP / 2 - 1);
-    }
-    phases.forEach(([startMs, name], i) => {
-      const from = Math.max(left, this.x((startMs - this.grid.startMs) / this.grid.stepMs));
-      const endMs = phases[i + 1]?.[0] ?? this.grid.endMs;
-      const to = Math.min(left + width, this.x((endMs - this.grid.startMs) / this.grid.stepMs));
-      if (to <= from) return;
-      context.fillStyle = i % 2 ? colours["surface-2"] : colours.line;
-      context.fillRect(from, 0, to - from, STRIP - 4);
-      context.fillStyle = colours.text;
-      if (context.measureText(name).width + 10 < to - from) context.fillText(name, from + 5, STRIP / 2 - 1);
-    });
-  }
-
-  drawAxis(context, colours) {
-    const { left, width, top, height } = this.area;
-    const fromMs = this.grid.timeOf(this.view.c0);
-    const toMs = this.grid.timeOf(this.view.c1);
-    const step = timeStep(toMs - fromMs, width / 90);
-    context.fillStyle = colours.muted;
-    context.strokeStyle = colours.muted;
-    context.textAlign = "center";
-    for (let ms = Math.ceil(fromMs / step) * step; ms <= toMs; ms += step) {
-      const at = left + ((ms - fromMs) / (toMs - fromMs)) * width;
-      context.fillRect(Math.round(at), top + height, 1, 4);
-      if (at - left > 26 && left + width - at > 26) context.fillText(clock(ms), at, top + height + AXIS / 2 + 3);
-    }
-  }
-
-  drawNames(context, colours) {
-    const { left, top, height } = this.area;
-    const rowHeight = height / (this.view.r1 - this.view.r0);
-    const all = rowHeight >= LABEL_HEIGHT - 1 && !this.narrow;
-    const visible = [];
-    if (all) for (let at = this.view.r0; at < this.view.r1; at++) visible.push(at);
-    else visible.push(...this.marked.filter((at) => at >= this.view.r0 && at < this.view.r1));
-    let free = top - LABEL_HEIGHT;
-    for (const at of visible) {
-      const name = this.grid.machines[this.order[at]];
-      const alarm = this.alarms.has(name);
-      const y = Math.min(Math.max(this.y(at + 0.5), top + 6), top + height - 6);
-      if (alarm) {
-        context.fillStyle = colours.alarm;
-        context.beginPath();
-        context.moveTo(left - 8, y - 5);
-        context.lineTo(left - 1, y);
-        context.lineTo(left - 8, y + 5);
-        context.fill();
-      }
-      if (y - free < LABEL_HEIGHT) continue;
-      free = y;
-      context.fillStyle = alarm ? colours.alarm : colours.muted;
-      context.font = alarm ? "600 12px system-ui, sans-serif" : "11px system-ui, sans-serif";
-      if (left) {
-        context.textAlign = "right";
-        context.fillText(shortened(context, name, left - 16), left - 12, y);
-      } else this.drawPill(context, colours, `▶ ${name}`, y);
-    }
-    context.font = "12px system-ui, sans-serif";
-    if (left && !all && !visible.length) {
-      context.textAlign = "left";
-      context.fillStyle = colours.muted;
-      context.fillText(`${this.view.r1 - this.view.r0} machines`, 0, top + 8);
-    }
-  }
-
-  drawPill(context, colours, text, y) {
-    context.textAlign = "left";
-    const shown = shortened(context, text, this.host.clientWidth * 0.6);
-    context.fillStyle = colours.surface;
-    context.globalAlpha = 0.85;
-    context.fillRect(2, y - 8, context.measureText(shown).width + 8, 16);
-    context.globalAlpha = 1;
-    context.fillStyle = colours.alarm;
-    context.fillText(shown, 6, y);
-  }
-
-  drawOnsets(context, colours) {
-    const { left, top, width, height } = this.area;
-    context.strokeStyle = colours.alarm;
-    context.setLineDash([3, 4]);
-    const drawn = new Set();
-    for (const { onsetMs } of this.alarms.values()) {
-      const x = Math.round(this.x((onsetMs - this.grid.startMs) / this.grid.stepMs)) + 0.5;
-      if (!(x > left && x < left + width) || drawn.has(x) || drawn.size > 4) continue;
-      drawn.add(x);
-      context.beginPath();
-      context.moveTo(x, top);
-      context.lineTo(x, top + height);
-      context.stroke();
-    }
-    context.setLineDash([]);
-  }
-
-  drawBox(context, colours) {
-    const [a, b] = [this.drag.from, this.drag.to];
-    context.strokeStyle = colours.accent;
-    context.strokeRect(Math.min(a.x, b.x), Math.min(a.y, b.y), Math.abs(a.x - b.x), Math.abs(a.y - b.y));
-  }
-
-  drawCursor(context, colours) {
-    const { left, top, width, height } = this.area;
-    const { r, c } = this.cursor;
-    const x = this.x(c);
-    const y = this.y(r);
-    const w = Math.max(3, this.x(c + 1) - x);
-    const h = Math.max(3, this.y(r + 1) - y);
-    context.strokeStyle = colours.text;
-    context.globalAlpha = 0.35;
-    context.strokeRect(left, y + h / 2, width, 0.01);
-    context.strokeRect(x + w / 2, top, 0.01, height);
-    context.globalAlpha = 1;
-    context.lineWidth = 2;
-    context.strokeRect(x - 1, y - 1, w + 2, h + 2);
-    context.lineWidth = 1;
   }
 
   /** Show part of the map; whole cells, at least 4 × 8 of them where there are as many. */
@@ -280,121 +148,4 @@ export class HeatMap {
     for (let c = c0; c < c1; c++) if (this.grid.codes[base + c] > this.grid.codes[base + column]) column = c;
     this.moveTo(best, column);
   }
-
-  cellAt(event) {
-    const box = this.over.getBoundingClientRect();
-    const { left, top, width, height } = this.area;
-    const x = event.clientX - box.left;
-    const y = event.clientY - box.top;
-    const inside = y >= top && y < top + height && x >= 0 && x < left + width;
-    const { r0, r1, c0, c1 } = this.view;
-    return {
-      x, y, inside,
-      r: Math.floor(r0 + ((y - top) / height) * (r1 - r0)),
-      c: Math.floor(c0 + (Math.max(0, x - left) / width) * (c1 - c0)),
-    };
-  }
-
-  /** A pixel may cover several rows: point at the one that colours it. */
-  worstNear(cell) {
-    const { r0, r1, c0, c1 } = this.view;
-    const { width, height } = this.area;
-    const tall = Math.max(1, Math.ceil((r1 - r0) / height));
-    const wide = Math.max(1, Math.ceil((c1 - c0) / width));
-    const near = this.marked.find((at) => Math.abs(this.y(at + 0.5) - cell.y) <= 3);
-    const rows = near === undefined ? [cell.r, Math.min(r1, cell.r + tall)] : [near, near + 1];
-    let best = { r: rows[0], c: cell.c, code: -1 };
-    for (let r = rows[0]; r < rows[1]; r++) {
-      for (let c = cell.c; c < Math.min(c1, cell.c + wide); c++) {
-        const code = this.grid.codes[this.order[r] * this.grid.columns + c];
-        if (code > best.code) best = { r, c, code };
-      }
-    }
-    return best;
-  }
-
-  listen() {
-    const over = this.over;
-    over.addEventListener("pointermove", (event) => {
-      if (!this.grid) return;
-      const cell = this.cellAt(event);
-      if (this.drag) {
-        this.drag.to = cell;
-        this.drag.box = Math.hypot(cell.x - this.drag.from.x, cell.y - this.drag.from.y) > 6;
-        this.drawOver();
-      } else if (cell.inside) {
-        const { r, c } = this.worstNear(cell);
-        this.moveTo(r, c);
-      }
-    });
-    over.addEventListener("pointerdown", (event) => {
-      if (!this.grid || event.button) return;
-      const cell = this.cellAt(event);
-      if (event.pointerType === "mouse" && cell.inside) {
-        this.drag = { from: cell, to: cell, box: false };
-        over.setPointerCapture(event.pointerId);
-      } else if (cell.inside) {
-        const { r, c } = this.worstNear(cell);
-        this.moveTo(r, c);
-      }
-    });
-    over.addEventListener("pointerup", () => {
-      const drag = this.drag;
-      this.drag = null;
-      if (drag?.box) {
-        const [a, b] = [drag.from, drag.to];
-        this.setView({ r0: Math.min(a.r, b.r), r1: Math.max(a.r, b.r) + 1, c0: Math.min(a.c, b.c), c1: Math.max(a.c, b.c) + 1 });
-      } else if (drag && this.cursor) this.actions.onSelect?.(this.pointed().machine);
-    });
-    over.addEventListener("pointercancel", () => { this.drag = null; });
-    over.addEventListener("pointerleave", () => {
-      if (document.activeElement === over || !this.grid) return;
-      this.cursor = null;
-      this.drawOver();
-      this.actions.onMove?.(null);
-    });
-    over.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    over.addEventListener("keydown", (event) => this.key(event));
-  }
-
-  wheel(event) {
-    if (!this.grid) return;
-    const { r0, r1, c0, c1 } = this.view;
-    if (event.ctrlKey || event.metaKey) {
-      event.preventDefault();
-      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.cellAt(event));
-      return;
-    }
-    const step = Math.sign(event.deltaY) * Math.max(1, Math.round((r1 - r0) / 10));
-    if (!step || r1 - r0 === this.grid.rows || (step < 0 && r0 === 0) || (step > 0 && r1 === this.grid.rows)) return;
-    event.preventDefault();
-    this.setView({ r0: r0 + step, r1: r1 + step, c0, c1 });
-  }
-
-  key(event) {
-    if (!this.grid || event.altKey || event.ctrlKey || event.metaKey) return;
-    const { r0, r1, c0, c1 } = this.view;
-    const at = this.cursor ?? { r: r0, c: c1 - 1 };
-    const page = Math.max(1, Math.round((r1 - r0) / 10));
-    const leap = event.shiftKey ? Math.max(1, Math.round((c1 - c0) / 10)) : 1;
-    const moves = {
-      ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -leap], ArrowRight: [0, leap],
-      PageUp: [-page, 0], PageDown: [page, 0], Home: [0, -at.c], End: [0, this.grid.columns],
-    };
-    if (event.key in moves) this.moveTo(at.r + moves[event.key][0], at.c + moves[event.key][1]);
-    else if (event.key === "+" || event.key === "=") this.zoom(0.5);
-    else if (event.key === "-") this.zoom(2);
-    else if (event.key === "Escape" || event.key === "0") this.reset();
-    else if (event.key === "w" || event.key === "W") this.toWorst();
-    else if (event.key === "Enter" && this.cursor) this.actions.onSelect?.(this.pointed().machine);
-    else return;
-    event.preventDefault();
-  }
-}
-
-function shortened(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
-  let end = text.length;
-  while (end > 1 && context.measureText(`${text.slice(0, end)}…`).width > width) end--;
-  return `${text.slice(0, end)}…`;
 }
