@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ingest.assignments import Assignments
 from ingest.catalogue import Catalogue
 from ingest.metric import Resolution
 from ingest.rules import NameBudget, Rules
 from ingest.samples import KEY_COLUMNS, KEY_FIELDS, Decoded, Rejected, empty_samples
 from ingest.timestamps import UTC_NS, to_ns
-from ingest.values import Floats, canonical, numbers, without_blanks
+from ingest.values import Floats, canonical, numbers
 
 Origin = str | Callable[[int], str]
 """Where rows come from: a name, to which the row number is added, or a function of the row."""
@@ -39,6 +40,7 @@ def normalise(
     origin: Origin,
     rules: Rules | None = None,
     budget: NameBudget | None = None,
+    assignments: Assignments | None = None,
 ) -> Decoded:
     """A raw wide table as a canonical batch, see `ingest.samples`.
 
@@ -52,6 +54,8 @@ def normalise(
         Names the place in each `Rejected`.
     budget
         Bounds unknown names over several calls; by default over this call.
+    assignments
+        Tells the job of rows that do not say it themselves.
 
     Returns
     -------
@@ -66,7 +70,7 @@ def normalise(
         return Decoded(empty_samples())
     columns = _Columns(table)
     counts: Counter[str] = Counter()
-    keys, rejected = _keys(columns, table.num_rows, rules, origin)
+    keys, rejected = _keys(columns, table.num_rows, rules, origin, assignments)
     metrics = _metrics(columns, catalogue, rules, budget, counts)
     samples = pa.table(
         [*keys.arrays, *(pa.array(v, from_pandas=True) for v in metrics.values())],
@@ -92,6 +96,10 @@ class _Columns:
         """The columns of these names, which are then no metrics."""
         return [self.at(index) for name in names for index in self.places.pop(name, [])]
 
+    def numbers(self, places: Sequence[int]) -> Floats | None:
+        """The first of some columns as floats, without counting what is lost."""
+        return numbers(self.at(places[0]), Counter()) if places else None
+
     def at(self, index: int) -> pa.Array:
         column = self.table.column(index)
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -105,7 +113,11 @@ class _Keys:
 
 
 def _keys(
-    columns: _Columns, rows: int, rules: Rules, origin: Origin
+    columns: _Columns,
+    rows: int,
+    rules: Rules,
+    origin: Origin,
+    assignments: Assignments | None,
 ) -> tuple[_Keys, list[Rejected]]:
     identity = rules.identity
     ns, timed = np.zeros(rows, np.int64), np.zeros(rows, bool)
@@ -114,15 +126,16 @@ def _keys(
         ns, timed = np.where(timed, ns, candidate), timed | usable
     machine = _name(columns.take(identity.machine), rows)
     job = _name(columns.take(identity.row_job), rows)
+    if assignments and job.null_count:
+        job = pc.coalesce(job, assignments.jobs(machine, ns))
     gpu, gpu_ok = _gpu(columns.take(identity.gpu), rows)
     instance = _name(columns.take(identity.mig), rows)
 
+    accepted = _each(machine, lambda name: None if name.lower() in identity.refused else name)
     lost: dict[str, Mask] = {
         "bad_timestamp": ~timed,
         "no_machine": np.asarray(machine.is_null()),
-        "localhost": np.asarray(
-            pc.is_in(pc.utf8_lower(machine), pa.array(sorted(identity.refused), pa.string()))
-        ),
+        "localhost": np.asarray(accepted.is_null()),
         "no_job": np.asarray(job.is_null()),
         "bad_gpu": ~gpu_ok,
     }
@@ -157,15 +170,23 @@ _DETAILS = {
 
 
 def _name(candidates: list[pa.Array], rows: int) -> pa.Array:
-    found = pa.nulls(rows, pa.string())
+    found: pa.Array | None = None
     for column in candidates:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
             continue
-        text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-        found = pc.coalesce(found, pc.if_else(pc.equal(text, ""), None, text))
-    return found
+        text = _each(column.cast(pa.string()), lambda name: name.strip() or None)
+        found = text if found is None else pc.coalesce(found, text)
+        if not found.null_count:
+            break
+    return pa.nulls(rows, pa.string()) if found is None else found
+
+
+def _each(names: pa.Array, change: Callable[[str], str | None]) -> pa.Array:
+    """``change`` of each name; as names repeat, it is called once for each distinct one."""
+    coded = names.dictionary_encode()
+    before = coded.dictionary.to_pylist()
+    after = [change(name) for name in before]
+    return names if after == before else pa.array(after, pa.string()).take(coded.indices)
 
 
 def _gpu(candidates: list[pa.Array], rows: int) -> tuple[pa.Array, Mask]:
@@ -197,65 +218,59 @@ def _metrics(
     budget: NameBudget,
     counts: Counter[str],
 ) -> dict[str, Floats]:
-    raw = _RawColumns(columns, rules, counts)
-    found: dict[str, list[tuple[Resolution, Floats]]] = {}
+    resolutions: list[Resolution] = []
+    raw: list[Floats] = []
+    divisors: dict[int, Floats] = {}
     for name, places in columns.places.items():
         resolution = catalogue.resolve(name, dcgm_ids=rules.dcgm_ids)
         if not resolution.metric.known and catalogue.is_denominator(name):
             continue
+        divisor = columns.numbers(columns.places.get(resolution.per, ()))
+        if resolution.per and divisor is None:
+            continue
         for place in places:
-            values = raw.numbers(place)
-            if values is None:
+            column = columns.at(place)
+            if column.null_count == len(column) or _is_label(name, column, rules):
                 continue
-            values = without_blanks(values, resolution.metric, counts)
-            divisor = raw.divisor(resolution.per)
-            if resolution.per and divisor is None:
-                continue
-            values = canonical(values, resolution, divisor, counts)
-            present = int(np.count_nonzero(~np.isnan(values)))
-            if not present:
-                continue
-            if not resolution.metric.known and (
-                len(name) > rules.max_name_length or not budget.admits(resolution.metric.name)
-            ):
-                counts["unknown_name"] += present
-                continue
-            found.setdefault(resolution.metric.name, []).append((resolution, values))
+            values = numbers(column, counts)
+            if values is not None:
+                if divisor is not None:
+                    divisors[len(raw)] = divisor
+                raw.append(values)
+                resolutions.append(resolution)
+    if not raw:
+        return {}
+    clean = canonical(np.array(raw), resolutions, divisors, counts)
+    present = np.count_nonzero(~np.isnan(clean), axis=1).tolist()
+    found: dict[str, list[tuple[Resolution, Floats]]] = {}
+    for resolution, values, count in zip(resolutions, clean, present, strict=True):
+        metric = resolution.metric
+        if not count:
+            continue
+        if not metric.known and (
+            len(metric.name) > rules.max_name_length or not budget.admits(metric.name)
+        ):
+            counts["unknown_name"] += count
+            continue
+        found.setdefault(metric.name, []).append((resolution, values))
     out: dict[str, Floats] = {}
-    for metric in sorted(found):
-        out.update(_choose(found[metric]))
+    for name in sorted(found):
+        out.update(_choose(found[name]))
     return out
 
 
-class _RawColumns:
-    """Columns as floats, each read once."""
-
-    def __init__(self, columns: _Columns, rules: Rules, counts: Counter[str]) -> None:
-        self._columns = columns
-        self._labels = frozenset(rules.identity.labels)
-        self._counts = counts
-
-    def numbers(self, place: int) -> Floats | None:
-        column = self._columns.at(place)
-        if column.null_count == len(column):
-            return None
-        if self._is_label(place, column):
-            return None
-        return numbers(column, self._counts)
-
-    def divisor(self, name: str) -> Floats | None:
-        places = self._columns.places.get(name) if name else None
-        return numbers(self._columns.at(places[0]), Counter()) if places else None
-
-    def _is_label(self, place: int, column: pa.Array) -> bool:
-        kind = column.type
-        value_type: Any = kind.value_type if pa.types.is_dictionary(kind) else kind
-        textual = pa.types.is_string(value_type) or pa.types.is_large_string(value_type)
-        return textual and self._columns.table.schema.names[place] in self._labels
+def _is_label(name: str, column: pa.Array, rules: Rules) -> bool:
+    kind: Any = column.type
+    value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
+    textual = pa.types.is_string(value_type) or pa.types.is_large_string(value_type)
+    return textual and name in rules.identity.labels
 
 
 def _choose(candidates: list[tuple[Resolution, Floats]]) -> dict[str, Floats]:
     """One metric's columns -> its batch columns: parts added up, then the best per row."""
+    if len(candidates) == 1:
+        resolution, values = candidates[0]
+        return {resolution.column(): values}
     wholes: dict[tuple[int, str], tuple[Resolution, Floats]] = {}
     for index, (resolution, values) in enumerate(candidates):
         key = (resolution.rank, resolution.part or f"#{index}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Mig = Literal["drop", "sum"]
-TimeUnit = Literal["s", "ms", "us", "ns"]
+TimeUnit = Literal["auto", "s", "ms", "us", "ns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class Identity:
         {"localhost", "localhost.localdomain", "127.0.0.1", "::1", "0.0.0.0"}
     )
 
+    def key_names(self) -> frozenset[str]:
+        """Every name that is part of a row's key and never a metric."""
+        return frozenset((*self.time, *self.machine, *self.row_job, *self.gpu, *self.mig))
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -55,7 +59,8 @@ class Rules:
         one value by each metric's own rule (`Metric.fold`: watts and bytes add up, ratios,
         clocks and temperatures do not).
     time_unit
-        Unit of time stamps that arrive as bare numbers.
+        Unit of time stamps that arrive as bare numbers; ``auto`` takes the only one of the four
+        that puts the number between the years 2000 and 2100.
     dcgm_ids
         Whether a column called ``155`` means DCGM field 155.
     max_message_bytes
@@ -71,7 +76,7 @@ class Rules:
 
     identity: Identity = field(default_factory=Identity)
     mig: Mig = "drop"
-    time_unit: TimeUnit = "ms"
+    time_unit: TimeUnit = "auto"
     dcgm_ids: bool = False
     max_message_bytes: int = 16 * 1024 * 1024
     max_rows_per_message: int = 1_000_000

@@ -20,24 +20,35 @@ LATEST_NS = 4_102_444_800 * 10**9  # 2100-01-01
 """Outside these years a time stamp is a wrong unit or an unset clock, not an event time."""
 
 
-def to_ns(column: pa.Array, unit: TimeUnit = "ms") -> tuple[NDArray[np.int64], NDArray[Any]]:
+def to_ns(column: pa.Array, unit: TimeUnit = "auto") -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Nanoseconds since the epoch and a mask of the rows that have a usable time.
 
     ``column`` holds timestamps (naive ones are UTC), dates, numbers of ``unit``, or RFC 3339
-    texts; a text without zone is UTC. Unusable rows are 0 and False, never an error.
+    texts; a text without zone is UTC. Unusable rows are 0 and False, never an error. The unit
+    ``auto`` is no guess: of seconds, milli-, micro- and nanoseconds, at most one puts a number
+    between `EARLIEST_NS` and `LATEST_NS`.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
         return to_ns(column.dictionary_decode(), unit)
     if pa.types.is_timestamp(kind):
-        return _scaled(column.cast(pa.int64()), NS_PER_UNIT[kind.unit])
+        return _numbers(column.cast(pa.int64()), kind.unit)
     if pa.types.is_date(kind):
         return to_ns(column.cast(pa.timestamp("ms")), unit)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _scaled(column, NS_PER_UNIT[unit])
+        return _numbers(column, unit)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _texts(column)
     return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+
+
+def number_to_ns(value: int | float, unit: TimeUnit = "auto") -> int | None:
+    """One bare number of ``unit`` as nanoseconds; None if it is no time of this century."""
+    for factor in _factors(unit):
+        if EARLIEST_NS <= value * factor < LATEST_NS:
+            whole = int(value)
+            return whole * factor + round((value - whole) * factor)
+    return None
 
 
 def parse_ns(text: str) -> int | None:
@@ -57,29 +68,40 @@ def parse_ns(text: str) -> int | None:
     return seconds * 10**9 + int(f"{fraction[:9]:0<9}") if fraction else seconds * 10**9
 
 
-def _scaled(numbers: pa.Array, factor: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    valid = np.asarray(numbers.is_valid())
-    if pa.types.is_integer(numbers.type):
-        whole = numbers.fill_null(0).to_numpy(zero_copy_only=False)
-        usable = valid & (whole >= EARLIEST_NS // factor) & (whole < LATEST_NS // factor)
-        return np.where(usable, whole, 0).astype(np.int64) * factor, usable
-    real = numbers.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-    usable = valid & (real >= EARLIEST_NS / factor) & (real < LATEST_NS / factor)
-    real = np.where(usable, real, 0.0)
-    # Whole and fractional part apart: a double holds no nanoseconds of today.
-    whole = np.floor(real)
-    return whole.astype(np.int64) * factor + np.rint((real - whole) * factor).astype(
-        np.int64
-    ), usable
+def _factors(unit: TimeUnit) -> tuple[int, ...]:
+    return tuple(NS_PER_UNIT.values()) if unit == "auto" else (NS_PER_UNIT[unit],)
+
+
+def _numbers(column: pa.Array, unit: TimeUnit) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    whole = pa.types.is_integer(column.type)
+    if not whole:
+        column = column.cast(pa.float64())
+    raw = column.fill_null(0) if column.null_count else column
+    values = raw.to_numpy(zero_copy_only=False)
+    ns, usable = np.zeros(len(values), np.int64), np.zeros(len(values), bool)
+    for factor in _factors(unit):
+        good = (values >= EARLIEST_NS / factor) & (values < LATEST_NS / factor)
+        if not good.any():
+            continue
+        plausible = np.where(good, values, 0)
+        seconds = np.floor(plausible)
+        # Whole and fractional part apart: a double holds no nanoseconds of today.
+        ns += seconds.astype(np.int64) * factor
+        if not whole:
+            ns += np.rint((plausible - seconds) * factor).astype(np.int64)
+        usable |= good
+        if usable.all():
+            break
+    return ns, usable
 
 
 def _texts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[Any]]:
     try:
-        return _scaled(pc.cast(column, UTC_NS).cast(pa.int64()), 1)
+        return _numbers(pc.cast(column, UTC_NS).cast(pa.int64()), "ns")
     except pa.ArrowInvalid:
         pass
     # Some text is odd; many rows share one instant, so each distinct text is parsed once.
     coded = column.dictionary_encode()
     parsed = [None if t is None else parse_ns(t) for t in coded.dictionary.to_pylist()]
     bounded = [p if p is not None and EARLIEST_NS <= p < LATEST_NS else None for p in parsed]
-    return _scaled(pa.array(bounded, pa.int64()).take(coded.indices), 1)
+    return _numbers(pa.array(bounded, pa.int64()).take(coded.indices), "ns")

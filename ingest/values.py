@@ -8,13 +8,14 @@ from 2**31 - 16 (int32), from 2**47 (double) and from 2**63 - 16 (int64, which a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.metric import Metric, Resolution
+from ingest.metric import Resolution
 
 Floats = NDArray[np.float64]
 
@@ -22,6 +23,7 @@ BLANK_INT32 = 2.0**31 - 16
 BLANK_FP64 = 2.0**47
 BLANK_INT64 = 2.0**63
 SATURATED_UINT32 = 2.0**32 - 1
+LARGEST = float(np.finfo(np.float64).max)
 
 BLANK_TEXTS = (
     "", "N/A", "[N/A]", "n/a", "NA", "N/A (no PMA)", "<<<NULL>>>", "<<<NOT_FOUND>>>",
@@ -39,7 +41,7 @@ def numbers(column: pa.Array, counts: Counter[str]) -> Floats | None:
     """A column as floats, NaN where missing; None if its type can hold no numbers.
 
     Counts texts that mean "no value" as ``blank``, others that are no number as
-    ``non_numeric``, and NaN and infinities as ``not_finite``.
+    ``non_numeric``, and NaN as ``not_finite``; infinities stay.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -52,52 +54,57 @@ def numbers(column: pa.Array, counts: Counter[str]) -> Floats | None:
     ):
         counts["non_numeric"] += len(column) - column.null_count
         return None
-    floats = column.cast(pa.float64(), safe=False)
-    present = len(floats) - floats.null_count
-    out: Floats = floats.to_numpy(zero_copy_only=False)  # nulls become NaN
-    infinite = np.isinf(out)
-    if infinite.any():
-        out = np.where(infinite, np.nan, out)
-    lost = present - int(np.count_nonzero(~np.isnan(out)))
-    if lost:
-        counts["not_finite"] += lost
+    if column.type != pa.float64():
+        column = column.cast(pa.float64(), safe=False)
+    out: Floats = column.to_numpy(zero_copy_only=False)  # nulls become NaN
+    counts["not_finite"] += int(np.count_nonzero(np.isnan(out))) - column.null_count
     return out
 
 
-def without_blanks(raw: Floats, metric: Metric, counts: Counter[str]) -> Floats:
-    """``raw`` with the metric's blank sentinels missing (counted as ``blank``)."""
-    if metric.blank == "none" or not (raw >= BLANK_INT32).any():
-        return raw
-    blank = (
+def canonical(
+    raw: Floats,
+    resolutions: Sequence[Resolution],
+    divisors: Mapping[int, Floats],
+    counts: Counter[str],
+) -> Floats:
+    """Raw values ``[column, row]`` in canonical units; what cannot be a value is missing.
+
+    Counts, in the order in which they are looked for: ``not_finite`` (infinities), ``blank``
+    (sentinels), ``saturated`` (a 32-bit counter at its maximum says nothing any more) and
+    ``limit``. Of a counter only the sign can be judged here: its limits apply to the rate.
+    ``divisors`` holds the values by which a column is divided (see `Resolution.per`).
+    """
+    metrics = [r.metric for r in resolutions]
+    raw = _drop(raw, np.isinf(raw), "not_finite", counts)
+    if (raw >= BLANK_INT32).any():
+        can_be_blank = np.array([[m.blank == "dcgm"] for m in metrics])
+        can_saturate = np.array([[r.counter and r.metric.saturating] for r in resolutions])
+        raw = _drop(raw, can_be_blank & _is_blank(raw), "blank", counts)
+        raw = _drop(raw, can_saturate & (raw == SATURATED_UINT32), "saturated", counts)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        if divisors:
+            raw = raw.copy()
+            for row, divisor in divisors.items():
+                raw[row] = np.where(divisor > 0, raw[row] / divisor, np.nan)
+        if any(r.factor != 1.0 or r.offset != 0.0 for r in resolutions):
+            raw = raw * _rows([r.factor for r in resolutions])
+            raw += _rows([r.offset for r in resolutions])
+    lower = _rows([0.0 if r.counter else max(r.metric.lower, -LARGEST) for r in resolutions])
+    upper = _rows([LARGEST if r.counter else min(r.metric.upper, LARGEST) for r in resolutions])
+    return _drop(raw, (raw < lower) | (raw > upper), "limit", counts)
+
+
+def _is_blank(raw: Floats) -> NDArray[np.bool_]:
+    blank: NDArray[np.bool_] = (
         ((raw >= BLANK_INT32) & (raw < BLANK_INT32 + 16))
         | ((raw >= BLANK_FP64) & (raw < BLANK_FP64 + 16))
         | (raw >= BLANK_INT64)
     )
-    return _drop(raw, blank, "blank", counts)
+    return blank
 
 
-def canonical(
-    raw: Floats, resolution: Resolution, divisor: Floats | None, counts: Counter[str]
-) -> Floats:
-    """Blank-free raw values in the metric's unit; what is physically impossible is missing.
-
-    Counts ``saturated`` (a 32-bit counter at its maximum says nothing any more) and ``limit``.
-    Of a counter only the sign can be judged here: limits apply to the rate.
-    """
-    metric = resolution.metric
-    if resolution.counter and metric.saturating:
-        raw = _drop(raw, raw == SATURATED_UINT32, "saturated", counts)
-    if divisor is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            raw = np.where(divisor > 0, raw / divisor, np.nan)
-    if resolution.factor != 1.0 or resolution.offset != 0.0:
-        with np.errstate(over="ignore"):
-            raw = raw * resolution.factor + resolution.offset
-    if resolution.counter:
-        impossible = (raw < 0) | np.isinf(raw)
-    else:
-        impossible = (raw < metric.lower) | (raw > metric.upper) | np.isinf(raw)
-    return _drop(raw, impossible, "limit", counts)
+def _rows(numbers_: Sequence[float]) -> Floats:
+    return np.array(numbers_, dtype=np.float64)[:, None]
 
 
 def _drop(values: Floats, bad: NDArray[np.bool_], reason: str, counts: Counter[str]) -> Floats:

@@ -1,0 +1,49 @@
+"""JSON as real producers write it, and what the quick parsers do not tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class TwiceAKeyError(ValueError):
+    """An object has a key twice: which of the two values holds is anybody's guess."""
+
+
+def parse(message: bytes) -> Any:
+    """Any JSON, with Python's ``NaN`` and ``Infinity``, which JSON does not have.
+
+    Raises ValueError (`TwiceAKeyError` among them) or RecursionError.
+    """
+    return json.loads(message, object_pairs_hook=_unique)
+
+
+def with_twice_a_key(messages: Sequence[bytes], present: int) -> set[int]:
+    """Indices of the valid messages in which a row has a key twice.
+
+    ``present`` is how many values that are not null were read from all. Every key ends in
+    ``":``, so as many of these as values means that no key stood twice. A text may contain
+    them, too: only if the numbers differ are the messages looked at one by one.
+    """
+    text = b"".join(messages)
+    octets = np.frombuffer(text, np.uint8)
+    keys = int(np.count_nonzero((octets[:-1] == ord('"')) & (octets[1:] == ord(":"))))
+    if keys == present or keys == present + text.count(b"null"):
+        return set()
+    found = set()
+    for index, message in enumerate(messages):
+        try:
+            parse(message)
+        except TwiceAKeyError:
+            found.add(index)
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise TwiceAKeyError("a key stands twice in a row")
+    return found
