@@ -168,6 +168,24 @@ def save(
         )
 
 
+def replace(session: Session, key: PartitionKey, checkpoint: Checkpoint, *, now_ns: int) -> None:
+    """Store a checkpoint as a whole (states are only ever taken away from it)."""
+    assert checkpoint.next_offset is not None
+    assert checkpoint.snapshot_offset is not None
+    stored = session.scalars(select(JobStateRow.job).where(*_is(JobStateRow, key)))
+    gone = set(stored) - checkpoint.states.keys()
+    save(
+        session,
+        key,
+        epoch=checkpoint.epoch,
+        topic_id=checkpoint.topic_id,
+        next_offset=checkpoint.next_offset,
+        journal=checkpoint.journal,
+        snapshot=Snapshot(checkpoint.snapshot_offset, {}, gone, checkpoint.reader),
+        now_ns=now_ns,
+    )
+
+
 def _is(table: type[PartitionRow | JobStateRow], key: PartitionKey) -> tuple[Any, ...]:
     return (
         table.consumer_group == key.group,

@@ -74,13 +74,13 @@ class Partition:
         self.key = key
         self.reader = reader
         self.stage = Stage.TAKEOVER
-        self.epoch: int | None = None
+        self.epoch = 0
         self.topic_id = ""
-        self.next_offset: int | None = None
-        self.read_offset: int | None = None
-        self.end_offset: int | None = None
+        self.next_offset = 0
+        self.read_offset = 0
+        self.end_offset = 0
         self.newest_ms: int | None = None
-        self.confirmed_at: float | None = None
+        self.fresh_at: float | None = None
         self.snapshot_at = 0.0
         self.jobs: set[str] = set()
         self.held = True
@@ -94,29 +94,28 @@ class Partition:
     @property
     def lag(self) -> int:
         """Messages not read yet, as far as known."""
-        if self.end_offset is None or self.read_offset is None:
-            return 0
         return max(0, self.end_offset - self.read_offset)
 
     @property
-    def journal_length(self) -> int:
-        """Calls since the last snapshot."""
+    def calls(self) -> int:
+        """Calls to detection since the last snapshot."""
         return len(self._journal)
 
-    def begin(self, checkpoint: Checkpoint, *, start: int, topic_id: str) -> None:
-        """Continue from a checkpoint; ``start`` is the first offset that will be read."""
-        self.epoch = checkpoint.epoch
-        self.topic_id = topic_id
-        self.next_offset = checkpoint.next_offset
-        self.read_offset = start
-        self.reader.restore(checkpoint.reader)
-        self.to_restore = checkpoint.states
-        self.jobs = set(checkpoint.states)
-        self._stored_jobs = set(checkpoint.states)
+    def begin(self, found: Checkpoint) -> None:
+        """Continue from a checkpoint that Kafka's partition agrees with."""
+        assert found.next_offset is not None
+        assert found.snapshot_offset is not None
+        self.epoch, self.topic_id = found.epoch, found.topic_id
+        self.next_offset, self.read_offset = found.next_offset, found.snapshot_offset
+        self.end_offset = max(self.end_offset, found.next_offset)
+        self.reader.restore(found.reader)
+        self.to_restore = dict(found.states)
+        self.jobs = set(found.states)
+        self._stored_jobs = set(found.states)
         self._changed = {}
         self._pending = None
-        self._journal = list(checkpoint.journal)
-        self._rerun = Rerun(start, checkpoint.journal) if checkpoint.journal else None
+        self._journal = list(found.journal)
+        self._rerun = Rerun(self.read_offset, found.journal) if found.journal else None
         self.stage = Stage.RERUN if self._rerun else Stage.LIVE
         self.held = True
 
@@ -173,13 +172,20 @@ class Partition:
         gone = (self.jobs | self._stored_jobs) - present
         return Snapshot(offset=offset, changed=changed, gone=gone, reader=self.reader.snapshot())
 
+    def may_snapshot(self) -> bool:
+        """Whether the stored offset and the jobs' states are of the same moment."""
+        if self.stage is not Stage.LIVE or not self._journal or self.to_restore:
+            return False
+        held_back = self.reader.flush()
+        return not (held_back.samples.num_rows or held_back.rejected)
+
     def pend(
         self, offset: int, advanced_ns: int | None, snapshot: Snapshot | None
-    ) -> tuple[int, list[JournalEntry], Snapshot | None]:
-        """What to store now: (next offset, journal, snapshot)."""
+    ) -> list[JournalEntry]:
+        """Note what the transaction in progress stores; returns the journal to store."""
         journal = [] if snapshot else [*self._journal, (offset, advanced_ns)]
         self._pending = _Pending(offset, journal, snapshot)
-        return offset, journal, snapshot
+        return journal
 
     def committed(self) -> bool:
         """What was pending is stored. True if it held a snapshot."""
@@ -208,6 +214,8 @@ class Partition:
     def describe(self) -> dict[str, Any]:
         """For health and metrics."""
         return {
+            "topic": self.key.topic,
+            "partition": self.key.partition,
             "stage": self.stage.value,
             "next_offset": self.next_offset,
             "end_offset": self.end_offset,
