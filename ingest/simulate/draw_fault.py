@@ -1,0 +1,107 @@
+"""Draws one fault for a job: where, when, how it shows, how bad, and when the job halts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from ingest.simulate.randomness import chance, choice, log_uniform, uniform
+from ingest.simulate.spec import TELEMETRY_FAULTS, FaultSpec, JobSpec, Pattern
+
+Manifestation = Literal["crash", "hang", "slow", "slow_crash", "silent"]
+
+_SHOWS: dict[str, dict[Manifestation, float]] = {
+    "ecc_error": {"crash": 0.5, "hang": 0.15, "slow": 0.1, "slow_crash": 0.25},
+    "cuda_execution_error": {"crash": 0.6, "hang": 0.25, "slow_crash": 0.15},
+    "gpu_execution_error": {"hang": 0.5, "crash": 0.25, "slow_crash": 0.25},
+    "pcie_downgrading": {"slow": 1.0},
+    "machine_unreachable": {"silent": 1.0},
+    "nic_dropout": {"crash": 0.6, "slow": 0.4},
+    "aoc_error": {"slow": 0.8, "crash": 0.2},
+    "hdfs_error": {"hang": 0.5, "slow": 0.3, "crash": 0.2},
+    "gpu_card_drop": {"crash": 1.0},
+    "nvlink_error": {"slow": 0.5, "crash": 0.3, "slow_crash": 0.2},
+    "thermal_throttling": {"slow": 1.0},
+    "cpu_contention": {"slow": 1.0},
+    "disk_slow": {"slow": 1.0},
+    "switch_failure": {"crash": 0.5, "silent": 0.2, "slow": 0.3},
+    "memory_leak": {"slow": 1.0},
+}
+
+_ONE_GPU = (
+    "ecc_error",
+    "cuda_execution_error",
+    "gpu_execution_error",
+    "pcie_downgrading",
+    "gpu_card_drop",
+    "thermal_throttling",
+)
+
+
+def draw_fault(rng: np.random.Generator, spec: JobSpec, fault: str) -> FaultSpec:
+    """One fault of a type, within the job's recording."""
+    seconds = spec.minutes * 60.0
+    early = min(600.0, 0.4 * seconds)
+    onset = uniform(rng, early, max(early + 1.0, 0.65 * seconds))
+    if fault in TELEMETRY_FAULTS:
+        who = (int(rng.integers(spec.machines)),)
+        return FaultSpec(fault, who, None, onset, "silent", halt_after_s=None)
+    shows = choice(rng, list(_SHOWS[fault]), list(_SHOWS[fault].values()))
+    slow = shows == "slow"
+    pattern: Pattern = "step"
+    ramp = 0.0
+    if shows in ("slow", "slow_crash"):
+        pattern = choice(rng, ("step", "ramp", "intermittent"), (0.6, 0.25, 0.15))
+        if fault == "memory_leak" or (fault == "thermal_throttling" and chance(rng, 0.4)):
+            pattern = "ramp"
+        if pattern == "ramp":
+            ramp = log_uniform(rng, 60.0, 1200.0 if slow else 240.0)
+    if fault == "memory_leak":
+        ramp = log_uniform(rng, 180.0, 600.0)
+    from_start = slow and fault != "memory_leak" and chance(rng, 0.12)
+    if from_start:
+        pattern, ramp = ("step", 0.0) if pattern == "ramp" else (pattern, ramp)
+    return FaultSpec(
+        type=fault,
+        machines=_who(rng, spec, fault),
+        gpu=_gpu(rng, spec, fault),
+        onset_s=None if from_start else onset,
+        manifestation=shows,
+        pattern=pattern,
+        ramp_s=ramp,
+        severity=log_uniform(rng, 0.08, 1.5),
+        halt_after_s=_halt(rng, shows, seconds if from_start else seconds - onset, ramp),
+    )
+
+
+def _who(rng: np.random.Generator, spec: JobSpec, fault: str) -> tuple[int, ...]:
+    if fault != "switch_failure":
+        return (int(rng.integers(spec.machines)),)
+    per = spec.machines_per_switch
+    full = max(1, spec.machines // per)
+    first = int(rng.integers(full)) * per
+    return tuple(range(first, min(first + per, spec.machines)))
+
+
+def _gpu(rng: np.random.Generator, spec: JobSpec, fault: str) -> int | None:
+    """Mostly one GPU is at fault where GPUs are seen; else the machine as a whole."""
+    if fault not in _ONE_GPU:
+        return None
+    if fault == "gpu_card_drop" or chance(rng, 0.75 if spec.per_gpu else 0.3):
+        return int(rng.integers(spec.gpus_per_machine))
+    return None
+
+
+def _halt(rng: np.random.Generator, shows: str, left_s: float, ramp_s: float) -> float | None:
+    """Stalled jobs run into a time-out; slow ones may go on."""
+    if shows in ("crash", "hang", "silent"):
+        # A quick abort of all ranks, or the collective library's time-out.
+        quick = chance(rng, 0.15)
+        return log_uniform(rng, 60.0, 150.0) if quick else log_uniform(rng, 150.0, 1200.0)
+    if shows == "slow_crash":
+        return 420.0 + log_uniform(rng, 60.0, 700.0)
+    if chance(rng, 0.5):
+        return None
+    after = ramp_s + log_uniform(rng, 240.0, 1200.0)
+    return after if after < left_s - 60.0 else None
