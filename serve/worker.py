@@ -74,6 +74,8 @@ class Worker:
         self.last_turn_ns = parts.database.clock()
         self.problem = ""
         self._stop = threading.Event()
+        self.wait: Callable[[float], bool] = self._stop.wait
+        """Waits between two tries; True if the worker is to stop."""
         self._thread: threading.Thread | None = None
         self._frames: list[tuple[str, ScoreFrame]] = []
         self._due: dict[str, int] = {}
@@ -98,7 +100,7 @@ class Worker:
             return self._timed("poll", lambda: self.parts.source.poll(wait))
         except Exception as error:  # noqa: BLE001 - a source that fails is asked again
             self._failed("poll", error, FIRST_RETRY_SECONDS)
-            self._stop.wait(FIRST_RETRY_SECONDS)
+            self.wait(FIRST_RETRY_SECONDS)
             return Polled(Decoded(empty_samples()))
 
     def _prepare(self, polled: Polled) -> None:
@@ -245,7 +247,7 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
                 self._failed(stage, error, pause)
                 self.problem = f"{stage}: {error}".splitlines()[0]
-                if self._stop.wait(pause):
+                if self.wait(pause):
                     raise StopRequested from None
                 pause = min(2 * pause, LONGEST_RETRY_SECONDS)
 
@@ -278,7 +280,7 @@ class Worker:
                 break
             except Exception as error:  # noqa: BLE001 - the loop never dies
                 self._failed("detect", error, FIRST_RETRY_SECONDS)
-                self._stop.wait(FIRST_RETRY_SECONDS)
+                self.wait(FIRST_RETRY_SECONDS)
         try:
             now_ns = self.parts.database.clock()
             self._flush(now_ns)
@@ -294,6 +296,11 @@ class Worker:
             self._thread.join(timeout_seconds)
             return not self._thread.is_alive()
         return True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop.is_set()
 
     @property
     def running(self) -> bool:
