@@ -95,7 +95,7 @@ def write_report(directory: Path, data: ReportData) -> Path:
 def file_name(incident: str) -> str:
     """The incident's name as a file name; a changed one keeps apart by its hash."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", incident).lstrip(".")[:120]
-    if plain == incident:
+    if plain and plain == incident:
         return plain
     return f"{plain or 'incident'}-{hashlib.sha256(incident.encode()).hexdigest()[:8]}"
 

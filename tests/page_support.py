@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import httpx
 import numpy as np
 import orjson
 import uvicorn
@@ -152,6 +153,27 @@ class FakeService:
             "median": median.tolist(),
             "high": (median * 1.06).tolist(),
         }
+
+
+class Caller:
+    """Calls an app in process, without a server."""
+
+    def __init__(self, app: Any):
+        self.transport = httpx.ASGITransport(app=app)
+
+    def send(self, method: str, path: str, **how: Any) -> httpx.Response:
+        """One request."""
+
+        async def call() -> httpx.Response:
+            base = "http://testserver"
+            async with httpx.AsyncClient(transport=self.transport, base_url=base) as client:
+                return await client.request(method, path, **how)
+
+        return asyncio.run(call())
+
+    def get(self, path: str, **how: Any) -> httpx.Response:
+        """One GET."""
+        return self.send("GET", path, **how)
 
 
 def _ns(stamp: str | None, default: int) -> int:

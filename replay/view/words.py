@@ -146,7 +146,7 @@ def rate_sentence(rate: float | None) -> str:
     """How rare the score is in a healthy job, in words."""
     if rate is None:
         return ""
-    if rate >= 1:
+    if rate >= 1.5:
         return f"a healthy job would show this about {_three_digits(rate)} times a week"
     if rate <= 1e-6:
         return "a healthy job would show this less than once in a million weeks"

@@ -15,7 +15,7 @@ function markPlugin(marks, colours) {
         ctx.save();
         ctx.font = `${11 * ratio}px system-ui, sans-serif`;
         ctx.textBaseline = "top";
-        marks.forEach(({ ms, word }, i) => {
+        marks.forEach(({ ms, word }, i) => { // the first word stands left of its line, the next right
           const x = Math.round(plot.valToPos(ms / 1000, "x", true));
           if (x < bbox.left || x > bbox.left + bbox.width) return;
           ctx.strokeStyle = ctx.fillStyle = colours.alarm;
@@ -25,10 +25,8 @@ function markPlugin(marks, colours) {
           ctx.moveTo(x, bbox.top);
           ctx.lineTo(x, bbox.top + bbox.height);
           ctx.stroke();
-          const width = ctx.measureText(word).width + 4 * ratio;
-          const fits = x + width < bbox.left + bbox.width;
-          ctx.textAlign = fits ? "left" : "right";
-          ctx.fillText(word, x + (fits ? 4 : -4) * ratio, bbox.top + (2 + 13 * i) * ratio);
+          ctx.textAlign = i ? "left" : "right";
+          ctx.fillText(word, x + (i ? 4 : -4) * ratio, bbox.top + 2 * ratio);
         });
         ctx.restore();
       },
@@ -39,7 +37,7 @@ function markPlugin(marks, colours) {
 function axes(colours, format) {
   const common = { stroke: colours.muted, grid: { stroke: colours.line, width: 1 }, ticks: { stroke: colours.line, width: 1 }, font: "11px system-ui, sans-serif" };
   return [
-    { ...common, space: 80, values: (_, splits) => splits.map((s) => clock(s * 1000)) },
+    { ...common, size: 30, space: 80, values: (_, splits) => splits.map((s) => clock(s * 1000)) },
     { ...common, size: 64, space: 30, values: (_, splits) => splits.map(format) },
   ];
 }
@@ -127,5 +125,5 @@ export function scoreChart(box, timesMs, scores, marks) {
 function padded(low, high) {
   if (low === null || high === null) return [0, 1];
   const room = (high - low) * 0.08 || Math.abs(high) * 0.1 || 1;
-  return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
+  return [low >= 0 ? Math.max(0, low - room) : low - room, high + 2.5 * room]; // the marks' words need the top
 }

@@ -1,0 +1,195 @@
+"""Recorded incidents through the very code of the live path."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from joblib import Parallel, delayed
+
+from detect.alert import Alert, AlertChange
+from detect.detector import JobDetector
+from detect.history import History
+from detect.pipeline import Pipeline, PipelineSettings
+from detect.registry import make_detector
+from ingest.catalogue import Catalogue
+from ingest.recording import Label, Recording, read_recording
+from ingest.reject import RejectFile
+from ingest.samples import Rejected
+from models.evidence_model import EvidenceModel
+from replay.score import Score, Truth, score_incident
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """How recordings are replayed.
+
+    ``history`` keeps ticks and scores for a report; ``reject_dir`` takes rejected rows.
+    """
+
+    detector: str = "evidence"
+    model: EvidenceModel | None = None
+    catalogue: Catalogue = field(default_factory=Catalogue.default)
+    false_alarms_per_job_week: float | None = None
+    history: bool = False
+    history_bytes: int = 256 << 20
+    reject_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentResult:
+    """One replayed recording.
+
+    ``alerts`` in their last state, in the order they opened; ``changes`` all of them.
+    ``seconds`` is event time covered, ``compute_seconds`` processor time spent on alignment and
+    detection (reading the file excluded).
+    """
+
+    incident: str
+    job: str
+    machines: int
+    seconds: float
+    alerts: tuple[Alert, ...]
+    changes: tuple[AlertChange, ...]
+    label: Label | None
+    score: Score
+    rejected: dict[str, int]
+    compute_seconds: float
+    histories: Mapping[str, History] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The line of ``--format jsonl``."""
+        return {
+            "incident": self.incident,
+            "job": self.job,
+            "machines": self.machines,
+            "seconds": self.seconds,
+            "alerts": [a.to_json() for a in self.alerts],
+            "label": self.label.to_json() if self.label else None,
+            "outcome": self.score.outcome,
+            "delay_seconds": self.score.delay_seconds,
+            "false_alarms": self.score.false_alarms,
+            "compute_seconds": round(self.compute_seconds, 3),
+        }
+
+
+def replay_incident(path: Path, options: ReplayOptions) -> IncidentResult:
+    """Replay one recording; `ingest.recording.RecordingError` if it cannot be read at all."""
+    recording = read_recording(path, options.catalogue)
+
+    def make(job: str) -> JobDetector:
+        return make_detector(
+            options.detector,
+            job,
+            catalogue=options.catalogue,
+            model=options.model,
+            topology=recording.topology,
+            false_alarms_per_job_week=options.false_alarms_per_job_week,
+        )
+
+    settings = PipelineSettings(keep_history=options.history, history_bytes=options.history_bytes)
+    pipeline = Pipeline(options.catalogue, make, settings)
+    changes, rejected, span, machines, spent = _drive(recording, pipeline, options)
+    first, last = span
+    alerts, opened = _alerts(changes)
+    truth = _truth(recording.label)
+    jobs = pipeline.jobs()
+    return IncidentResult(
+        incident=recording.name,
+        job=recording.label.job if recording.label else (jobs[0].job if jobs else ""),
+        machines=machines,
+        seconds=(last - first) / 1e9,
+        alerts=tuple(alerts),
+        changes=tuple(changes),
+        label=recording.label,
+        score=score_incident(opened, truth, first, last),
+        rejected=dict(rejected),
+        compute_seconds=spent,
+        histories={
+            j.job: history for j in jobs if (history := pipeline.history(j.job)) is not None
+        },
+    )
+
+
+def replay_all(
+    paths: Sequence[Path], options: ReplayOptions, workers: int = 1
+) -> Iterator[IncidentResult]:
+    """Replay recordings in the given order, by ``workers`` processes of joblib's backend.
+
+    The backend is joblib's current one, so a Dask or Ray cluster is used where
+    ``joblib.parallel_config`` names it.
+    """
+    if workers == 1:
+        yield from (replay_incident(path, options) for path in paths)
+        return
+    tasks = (delayed(replay_incident)(path, options) for path in paths)
+    yield from Parallel(n_jobs=workers, return_as="generator", pre_dispatch="2*n_jobs")(tasks)
+
+
+def _drive(
+    recording: Recording, pipeline: Pipeline, options: ReplayOptions
+) -> tuple[list[AlertChange], Counter[str], tuple[int, int], int, float]:
+    changes: list[AlertChange] = []
+    counts: Counter[str] = Counter()
+    machines: set[str] = set()
+    first, last = 0, 0
+    spent = 0.0
+    reject_path = (
+        options.reject_dir / f"{recording.name}.rejected.jsonl" if options.reject_dir else None
+    )
+    rejects = RejectFile(reject_path) if reject_path else None
+
+    def take(out_rejected: Sequence[Rejected]) -> None:
+        counts.update(r.reason for r in out_rejected)
+        if rejects is not None:
+            for item in out_rejected:
+                rejects.write(item)
+
+    try:
+        for decoded in recording.batches():
+            take(decoded.rejected)
+            counts.update(decoded.counts)
+            table = decoded.samples
+            if not table.num_rows:
+                continue
+            ts = table["ts"].to_numpy().astype("datetime64[ns]").astype("int64")
+            first = int(ts[0]) if not machines else min(first, int(ts.min()))
+            last = max(last, int(ts.max()))
+            machines.update(table["machine"].unique().to_pylist())
+            began = time.process_time()
+            out = pipeline.feed(table)
+            spent += time.process_time() - began
+            changes.extend(out.changes)
+            take(out.rejected)
+        began = time.process_time()
+        out = pipeline.finish()
+        spent += time.process_time() - began
+        changes.extend(out.changes)
+        take(out.rejected)
+    finally:
+        if rejects is not None:
+            rejects.close()
+    return changes, counts, (first, last), len(machines), spent
+
+
+def _alerts(changes: Sequence[AlertChange]) -> tuple[list[Alert], list[Alert]]:
+    """Every alert in its last state, and as it was when it opened or was corrected."""
+    last: dict[str, Alert] = {}
+    opened: list[Alert] = []
+    for change in changes:
+        if change.kind == "opened":
+            opened.append(change.alert)
+        last[change.alert.id] = change.alert
+    return list(last.values()), opened
+
+
+def _truth(label: Label | None) -> Truth | None:
+    if label is None:
+        return None
+    return Truth(frozenset(label.faulty_machines), label.onset_ns, label.halt_ns)
