@@ -23,7 +23,7 @@ from serve.lifecycle import Applied, Lifecycle
 from serve.metrics import Metrics
 from serve.observe import JobFailed, LifeApplied, RowsRejected, RowsTaken, StageFailed
 from serve.seams import Outbox, Pump, RejectSink
-from serve.source import Polled, Source
+from serve.source import Polled, Source, StepLostError
 from serve.store.base import Database
 from serve.store.blobs import MetricBlock
 from serve.store.history import metric_block, score_grid
@@ -84,13 +84,17 @@ class Worker:
     # One turn.
 
     def step(self, timeout_seconds: float | None = None) -> None:
-        """Poll, detect, store, keep rejects, publish, commit: in this order, always."""
+        """Poll, detect, keep rejects, store, publish, commit: in this order, always.
+
+        Rejects first: once stored, a source does not bring the same input again. Raises
+        `StepLostError` if what was polled belongs to another worker by now.
+        """
         wait = self.parts.settings.poll_seconds if timeout_seconds is None else timeout_seconds
         polled = self._poll(wait)
         self._until_done("detect", lambda: self._prepare(polled))
         output = self._timed("detect", lambda: self._detect(polled))
-        self._until_done("store", lambda: self._store(polled, output))
         self._until_done("reject", lambda: self._keep_rejects(output))
+        self._until_done("store", lambda: self._store(polled, output))
         self._publish()
         self._commit(polled)
         self._beat()
@@ -125,6 +129,8 @@ class Worker:
             applied = self._store_once(polled, [output.changes], isolate=False)
         except (OperationalError, InterfaceError):
             raise  # the database is away: nothing is wrong with what is to be stored
+        except StepLostError:
+            raise
         except Exception as error:  # noqa: BLE001 - one job's data must not stop all others
             self._failed("store", error, 0.0)
             by_job: dict[str, list[AlertChange]] = {}
@@ -244,6 +250,8 @@ class Worker:
                 self._timed(stage, work)
                 self.problem = ""
                 return
+            except StepLostError:
+                raise
             except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
                 self._failed(stage, error, pause)
                 self.problem = f"{stage}: {error}".splitlines()[0]
@@ -278,6 +286,8 @@ class Worker:
                 self.step()
             except StopRequested:
                 break
+            except StepLostError as error:
+                self._failed("store", error, 0.0)  # the next poll goes back to what is stored
             except Exception as error:  # noqa: BLE001 - the loop never dies
                 self._failed("detect", error, FIRST_RETRY_SECONDS)
                 self.wait(FIRST_RETRY_SECONDS)

@@ -86,7 +86,7 @@ def test_nothing_is_committed_before_it_is_stored(clock: HandClock) -> None:
     late = Rejected("late", "row 1")
     worker = make_worker(Source(Decoded(rows(low="m-2"), [late])), clock, rejects=Rejects())
     _turn(worker)
-    assert order == ["save", "rejects", "commit after 1 alert"]
+    assert order == ["rejects", "save", "commit after 1 alert"]
 
 
 def test_a_database_that_fails_is_tried_again_with_the_same_changes(clock: HandClock) -> None:
