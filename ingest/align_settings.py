@@ -27,7 +27,7 @@ class AlignSettings:
         Silence of all machines (at least 20 ticks) that ends the run.
     hold_periods, hold_seconds
         A missing value is held for this many of its series' periods, at most this long. A
-        counter's rate spans no longer gap than ``hold_seconds`` either.
+        counter's rate spans no longer gap than ``hold_seconds`` either, nor a leave.
     idle_seconds
         Wall-clock time without any row after which the last ticks close.
     max_open_rows
@@ -52,6 +52,7 @@ class AlignSettings:
         known = tick_ns or SECOND
         seconds = known / SECOND
         longest = self.hold_seconds / seconds
+        leave = max(3, round(self.leave_after_seconds / seconds))
         lateness = max(3.0, 2.5 * seconds)
         if self.lateness_seconds is not None:
             lateness = self.lateness_seconds
@@ -61,8 +62,8 @@ class AlignSettings:
             stalled_ns=max(30 * SECOND, 6 * (tick_ns or 60 * SECOND)),
             future_ns=max(round(self.future_bound_seconds * SECOND), 10 * known),
             idle_ns=round(max(self.idle_seconds, lateness if tick_ns else 150.0) * SECOND),
-            gap_ns=max(round(self.hold_seconds * SECOND), 5 * known // 2),
-            leave_ticks=max(3, round(self.leave_after_seconds / seconds)),
+            gap_ns=min(max(round(self.hold_seconds * SECOND), 5 * known // 2), leave * known),
+            leave_ticks=leave,
             silence_ticks=max(20, round(self.silence_seconds / seconds)),
             hold=HoldPolicy(self.hold_periods, longest, max(2.5, min(longest, 30.0 / seconds))),
         )

@@ -17,6 +17,25 @@ from ingest.ticks import TickBlock
 _LONG_AGO = -(2**40)
 
 
+class _News:
+    """What some samples bring that the roster does not have yet, by the tick of its first one.
+
+    ``joins`` are series ids by tick; the metrics are those new to machine and to GPU rows.
+    """
+
+    def __init__(
+        self, joins: dict[int, list[int]], own_metrics: dict[str, int], gpu_metrics: dict[str, int]
+    ) -> None:
+        self.joins = joins
+        self.own_metrics = own_metrics
+        self.gpu_metrics = gpu_metrics
+        self.ticks = {*joins, *own_metrics.values(), *gpu_metrics.values()}
+
+    def after(self, tick: int) -> int:
+        """The next tick that changes the roster."""
+        return min((t for t in self.ticks if t > tick), default=2**62)
+
+
 class JobRun:
     """Turns the samples of closed ticks into blocks with a constant roster.
 
@@ -69,26 +88,21 @@ class JobRun:
         lit = np.zeros(end - start, dtype=np.bool_)
         lit[samples.tick - start] = True
         active = self._active + np.cumsum(lit)
-        joins, own_new, gpu_new = self._news(samples)
-        changes = sorted({*joins, *own_new.values(), *gpu_new.values()})
+        news = self._news(samples)
         blocks: list[TickBlock] = []
         at = start
         while at < end:
-            here = samples.within(at, at + 1) if changes and changes[0] == at else None
-            changed = here is not None
-            if here is not None:
-                changes.pop(0)
-                self._rostered[joins.get(at, [])] = True
-                self._last[joins.get(at, [])] = active[at - start]
-                self._own_metrics |= {m for m, tick in own_new.items() if tick == at}
-                self._gpu_metrics |= {m for m, tick in gpu_new.items() if tick == at}
-            if lit[at - start] and self._first_leave() <= active[at - start]:
-                changed |= self._leave(samples.within(at, at + 1), int(active[at - start]))
+            now = int(active[at - start])
+            changed = False
+            if lit[at - start] and self._first_leave() <= now:
+                changed = self._leave(samples.within(at, at + 1), now)
+                if changed:
+                    news = self._news(samples.within(at, end))
+            changed |= self._join(news, at, now)
             if changed:
                 self._relayout()
-            stop = changes[0] if changes else end
             leave = start + int(np.searchsorted(active, self._first_leave()))
-            stop = min(stop, max(leave, at + 1))
+            stop = min(news.after(at), max(leave, at + 1), end)
             part = samples.within(at, stop)
             blocks.append(self._block(part, at, stop))
             if part.tick.size:
@@ -161,10 +175,7 @@ class JobRun:
             self._last = np.concatenate([self._last, fill])
             self._row = np.concatenate([self._row, fill])
 
-    def _news(
-        self, samples: Samples
-    ) -> tuple[dict[int, list[int]], dict[str, int], dict[str, int]]:
-        """Series by the tick in which they join; metrics new to machine rows, to GPU rows."""
+    def _news(self, samples: Samples) -> _News:
         joins: dict[int, list[int]] = {}
         new = ~self._rostered[samples.series]
         if new.any():
@@ -173,18 +184,27 @@ class JobRun:
             ids, first = np.unique(series[order], return_index=True)
             for one, when in zip(ids.tolist(), tick[order][first].tolist(), strict=True):
                 joins.setdefault(when, []).append(one)
-        own_new: dict[str, int] = {}
-        gpu_new: dict[str, int] = {}
         of_gpu = self._table.gpu[samples.series] >= 0
-        for into, known, scope in (
-            (own_new, self._own_metrics, ~of_gpu),
-            (gpu_new, self._gpu_metrics, of_gpu),
-        ):
+        metrics: list[dict[str, int]] = []
+        for known, scope in ((self._own_metrics, ~of_gpu), (self._gpu_metrics, of_gpu)):
+            first_tick: dict[str, int] = {}
             for metric in samples.values.keys() - known:
                 given = scope & np.isfinite(samples.values[metric])
                 if given.any():
-                    into[metric] = int(samples.tick[given].min())
-        return joins, own_new, gpu_new
+                    first_tick[metric] = int(samples.tick[given].min())
+            metrics.append(first_tick)
+        return _News(joins, *metrics)
+
+    def _join(self, news: _News, at: int, active: int) -> bool:
+        """Whether anything joined in tick ``at``."""
+        if at not in news.ticks:
+            return False
+        series = news.joins.get(at, [])
+        self._rostered[series] = True
+        self._last[series] = active
+        self._own_metrics |= {m for m, tick in news.own_metrics.items() if tick == at}
+        self._gpu_metrics |= {m for m, tick in news.gpu_metrics.items() if tick == at}
+        return True
 
     def _first_leave(self) -> int:
         """The active tick from which some series may leave."""
