@@ -23,7 +23,7 @@ from ingest.metric import Resolution
 from ingest.rules import NameBudget, Rules
 from ingest.samples import KEY_COLUMNS, KEY_FIELDS, Decoded, Rejected, empty_samples
 from ingest.timestamps import UTC_NS, to_ns
-from ingest.values import Floats, canonical, numbers
+from ingest.values import Floats, canonical, numbers, plain
 
 Origin = str | Callable[[int], str]
 """Where rows come from: a name, to which the row number is added, or a function of the row."""
@@ -102,7 +102,7 @@ class _Columns:
 
     def at(self, index: int) -> pa.Array:
         column = self.table.column(index)
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        return plain(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
 
 
 @dataclass(slots=True)
@@ -169,11 +169,20 @@ _DETAILS = {
 }
 
 
+def _nameable(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
 def _name(candidates: list[pa.Array], rows: int) -> pa.Array:
     found: pa.Array | None = None
     for column in candidates:
-        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+        if not _nameable(column.type):
             continue
+        if pa.types.is_floating(column.type):
+            # Whole numbers that became doubles because some were missing.
+            column = pc.if_else(pc.is_finite(column), column, None)
+            if pc.all(pc.equal(column, pc.floor(column))).as_py():
+                column = column.cast(pa.int64(), safe=False)
         text = _each(column.cast(pa.string()), lambda name: name.strip() or None)
         found = text if found is None else pc.coalesce(found, text)
         if not found.null_count:
@@ -192,13 +201,11 @@ def _each(names: pa.Array, change: Callable[[str], str | None]) -> pa.Array:
 def _gpu(candidates: list[pa.Array], rows: int) -> tuple[pa.Array, Mask]:
     index, good = np.full(rows, np.nan), np.ones(rows, bool)
     for column in candidates:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
         if pa.types.is_floating(column.type):
             present = ~np.isnan(column.to_numpy(zero_copy_only=False))
         else:
             present = np.asarray(column.is_valid())
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        if pa.types.is_string(column.type):
             present &= np.asarray(pc.fill_null(pc.not_equal(column, ""), False))
         values = numbers(column, Counter())
         if values is None:
@@ -230,7 +237,9 @@ def _metrics(
             continue
         for place in places:
             column = columns.at(place)
-            if column.null_count == len(column) or _is_label(name, column, rules):
+            if column.null_count == len(column):
+                continue
+            if pa.types.is_string(column.type) and name in rules.identity.labels:
                 continue
             values = numbers(column, counts)
             if values is not None:
@@ -257,13 +266,6 @@ def _metrics(
     for name in sorted(found):
         out.update(_choose(found[name]))
     return out
-
-
-def _is_label(name: str, column: pa.Array, rules: Rules) -> bool:
-    kind: Any = column.type
-    value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
-    textual = pa.types.is_string(value_type) or pa.types.is_large_string(value_type)
-    return textual and name in rules.identity.labels
 
 
 def _choose(candidates: list[tuple[Resolution, Floats]]) -> dict[str, Floats]:

@@ -70,6 +70,8 @@ class Rules:
     max_unknown_metrics
         How many names outside the catalogue one decoder accepts over its life; a hostile
         producer cannot make the schema explode. Values of further names are dropped, counted.
+    max_series
+        How many series (name and labels) one decoder of series formats remembers.
     max_name_length
         Longer metric names are dropped, counted.
     """
@@ -81,6 +83,7 @@ class Rules:
     max_message_bytes: int = 16 * 1024 * 1024
     max_rows_per_message: int = 1_000_000
     max_unknown_metrics: int = 256
+    max_series: int = 500_000
     max_name_length: int = 200
 
 

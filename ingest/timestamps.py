@@ -29,15 +29,13 @@ def to_ns(column: pa.Array, unit: TimeUnit = "auto") -> tuple[NDArray[np.int64],
     between `EARLIEST_NS` and `LATEST_NS`.
     """
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        return to_ns(column.dictionary_decode(), unit)
     if pa.types.is_timestamp(kind):
         return _numbers(column.cast(pa.int64()), kind.unit)
     if pa.types.is_date(kind):
         return to_ns(column.cast(pa.timestamp("ms")), unit)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return _numbers(column, unit)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind):
         return _texts(column)
     return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
 

@@ -7,6 +7,7 @@ from 2**31 - 16 (int32), from 2**47 (double) and from 2**63 - 16 (int64, which a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -37,17 +38,28 @@ _BLANK_SET = pa.array(BLANK_TEXTS)
 _NAN_SET = pa.array(NAN_TEXTS)
 
 
+def plain(column: pa.Array) -> pa.Array:
+    """The same values without dictionary, run-end or extension dress, texts as ``string``."""
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(column.storage)
+    if pa.types.is_dictionary(kind):
+        return plain(column.dictionary_decode())
+    if pa.types.is_run_end_encoded(kind):
+        return plain(pc.run_end_decode(column))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    return column
+
+
 def numbers(column: pa.Array, counts: Counter[str]) -> Floats | None:
-    """A column as floats, NaN where missing; None if its type can hold no numbers.
+    """A `plain` column as floats, NaN where missing; None if its type can hold no numbers.
 
     Counts texts that mean "no value" as ``blank``, others that are no number as
     ``non_numeric``, and NaN as ``not_finite``; infinities stay.
     """
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind):
         column = _texts(column, counts)
     elif pa.types.is_boolean(kind) or not (
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
@@ -94,7 +106,18 @@ def canonical(
     return _drop(raw, (raw < lower) | (raw > upper), "limit", counts)
 
 
-def _is_blank(raw: Floats) -> NDArray[np.bool_]:
+def countable(value: float, resolution: Resolution) -> bool:
+    """Whether one raw value is neither missing, blank nor saturated, so that it may be added."""
+    if not math.isfinite(value):
+        return False
+    if value < BLANK_INT32:
+        return True
+    if resolution.counter and resolution.metric.saturating and value == SATURATED_UINT32:
+        return False
+    return resolution.metric.blank == "none" or not bool(_is_blank(np.float64(value)))
+
+
+def _is_blank(raw: Floats | np.float64) -> NDArray[np.bool_]:
     blank: NDArray[np.bool_] = (
         ((raw >= BLANK_INT32) & (raw < BLANK_INT32 + 16))
         | ((raw >= BLANK_FP64) & (raw < BLANK_FP64 + 16))
@@ -116,7 +139,7 @@ def _drop(values: Floats, bad: NDArray[np.bool_], reason: str, counts: Counter[s
 
 
 def _texts(column: pa.Array, counts: Counter[str]) -> pa.Array:
-    text = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    text = pc.utf8_trim_whitespace(column)
     blank = pc.fill_null(pc.is_in(text, _BLANK_SET), False)
     nan = pc.fill_null(pc.is_in(pc.utf8_lower(text), _NAN_SET), False)
     number = pc.fill_null(pc.match_substring_regex(text, NUMBER), False)

@@ -18,7 +18,11 @@ def parse(message: bytes) -> Any:
 
     Raises ValueError (`TwiceAKeyError` among them) or RecursionError.
     """
-    return json.loads(message, object_pairs_hook=_unique)
+    content = json.loads(message, object_pairs_hook=_unique)
+    if b"\\u" in message:
+        # Half a surrogate pair is a text that cannot be written anywhere again.
+        json.dumps(content, ensure_ascii=False).encode("utf-8")
+    return content
 
 
 def with_twice_a_key(messages: Sequence[bytes], present: int) -> set[int]:

@@ -66,5 +66,5 @@ def too_large(message: bytes, origin: str, rules: Rules) -> Rejected | None:
 
 def rejected(reason: str, origin: str, detail: object, payload: bytes) -> Rejected:
     """A rejection with its detail on one line of bounded length."""
-    text = " ".join(str(detail).split())
-    return Rejected(reason, origin, text[:MAX_DETAIL], payload)
+    text = " ".join(str(detail)[: 4 * MAX_DETAIL].split())[:MAX_DETAIL]
+    return Rejected(reason, origin, text.encode("utf-8", "replace").decode("utf-8"), payload)
