@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from detect.detector import JobDetector
-from detect.floors import NullScorer, RandomScorer
-from detect.mahalanobis import MahalanobisScorer
-from detect.minder import MinderSettings, minder_detector
-from detect.ratio_rule import RatioScorer
-from detect.streaming import ContinuitySettings, StreamingDetector
 from ingest.catalogue import Catalogue
-from models.minder_model import MinderModel
 
 Learned = TypeVar("Learned")
 
@@ -28,7 +22,7 @@ DETECTORS: tuple[str, ...] = (
 """Every name that `make_detector` knows."""
 
 RANDOM_ALERTS_PER_JOB_WEEK = 100.0
-_AT_ONCE = ContinuitySettings(continuity_seconds=0.0, clear_seconds=600.0)
+"""Default rate of the random detector."""
 
 
 def make_detector(
@@ -38,6 +32,7 @@ def make_detector(
     catalogue: Catalogue,
     model: Any | None = None,
     topology: Mapping[str, Mapping[str, str]] | None = None,
+    false_alarms_per_job_week: float | None = None,
 ) -> JobDetector:
     """A fresh detector for one run of a job.
 
@@ -54,33 +49,52 @@ def make_detector(
         shipped one. The others learn nothing.
     topology
         ``{machine: {attribute: value}}``; only ``evidence`` uses it.
+    false_alarms_per_job_week
+        Accepted rate; None = the model's own. Only ``evidence`` is calibrated and can keep it;
+        for ``random`` it is the rate of its alerts.
 
     Raises
     ------
     ValueError
         For an unknown name or a model of another detector.
     """
+    # Each detector is imported when it is asked for: the reference ones load scikit-learn,
+    # SciPy and river, which the service does not otherwise need to start.
     if name == "evidence":
-        # Not at the top: the reference detectors work without it.
         from detect.evidence import EvidenceDetector
         from models.evidence_model import EvidenceModel, shipped_model
 
-        return EvidenceDetector(
-            job, catalogue, _of(model, EvidenceModel) or shipped_model(), topology
-        )
+        learned = _of(model, EvidenceModel) or shipped_model()
+        return EvidenceDetector(job, catalogue, learned, topology, false_alarms_per_job_week)
     if name in ("minder", "minder-best"):
+        from detect.minder import MinderSettings, minder_detector
+        from models.minder_model import MinderModel
+
         best = name == "minder-best"
         settings = MinderSettings.best() if best else MinderSettings.published()
         return minder_detector(job, catalogue, settings, _of(model, MinderModel))
+    return _baseline(name, job, catalogue, false_alarms_per_job_week)
+
+
+def _baseline(
+    name: str, job: str, catalogue: Catalogue, alerts_per_job_week: float | None
+) -> JobDetector:
+    """The detectors without a model."""
+    from detect.floors import NullScorer, RandomScorer
+    from detect.mahalanobis import MahalanobisScorer
+    from detect.ratio_rule import RatioScorer
+    from detect.streaming import ContinuitySettings, StreamingDetector
+
     if name == "mahalanobis":
         return StreamingDetector(job, MahalanobisScorer(), catalogue)
     if name == "ratio":
         return StreamingDetector(job, RatioScorer(), catalogue)
+    at_once = ContinuitySettings(continuity_seconds=0.0, clear_seconds=600.0)
     if name == "null":
-        return StreamingDetector(job, NullScorer(), catalogue, _AT_ONCE)
+        return StreamingDetector(job, NullScorer(), catalogue, at_once)
     if name == "random":
-        scorer = RandomScorer(RANDOM_ALERTS_PER_JOB_WEEK)
-        return StreamingDetector(job, scorer, catalogue, _AT_ONCE)
+        rate = RANDOM_ALERTS_PER_JOB_WEEK if alerts_per_job_week is None else alerts_per_job_week
+        return StreamingDetector(job, RandomScorer(rate), catalogue, at_once)
     raise ValueError(f"unknown detector {name!r}; there are {', '.join(DETECTORS)}")
 
 

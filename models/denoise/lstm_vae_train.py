@@ -6,7 +6,7 @@ The network is that of `models.denoise.lstm_vae`, which documents the weights. I
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -18,6 +18,9 @@ from models.denoise.lstm_vae import Weights, weight_shapes
 from models.denoise.protocol import Windows
 
 BATCH_ROWS = 512
+CHUNK_STEPS = 250
+"""Steps in one call of the compiled loop, which bounds the memory for their batches."""
+
 LEARNING_RATE = 1e-2
 DIVERGENCE_WEIGHT = 1e-7
 """Weight of the divergence from the unit Gaussian beside the squared error. A larger one pulls
@@ -36,18 +39,25 @@ def train(rows: Windows, *, hidden: int, latent: int, seed: int, steps: int) -> 
     seed
         Seeds the initial weights, the batches and the latent noise.
     steps
-        Steps of Adam with a cosine-decaying rate.
+        Steps of Adam with a cosine-decaying rate, rounded up to whole chunks.
     """
-    key = jax.random.key(seed)
-    weights = _initial(np.random.default_rng(seed), rows, hidden, latent)
-    optimiser = optax.chain(
-        optax.clip_by_global_norm(1.0),
-        optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps)),
-    )
+    rng = np.random.default_rng(seed)
+    weights = _initial(rng, rows, hidden, latent)
+    chunk = min(steps, CHUNK_STEPS)
+    optimiser = _optimiser(steps)
     moments = optimiser.init(weights)
-    data = jnp.asarray(rows, dtype=jnp.float32)
-    trained, _ = _run(weights, moments, data, key, optimiser=optimiser, steps=steps)
-    return {name: np.asarray(value, dtype=np.float64) for name, value in trained.items()}
+    for key in jax.random.split(jax.random.key(seed), -(-steps // chunk)):
+        picks = rng.integers(0, len(rows), (chunk, BATCH_ROWS))
+        batches = jnp.asarray(rows[picks], dtype=jnp.float32)
+        weights, moments = _run(weights, moments, batches, key, optimiser=optimiser)
+    return {name: np.asarray(value, dtype=np.float64) for name, value in weights.items()}
+
+
+@cache
+def _optimiser(steps: int) -> Any:
+    # Cached, because the compiled loop is kept per optimiser object.
+    rate = optax.cosine_decay_schedule(LEARNING_RATE, steps)
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
 
 
 def _initial(
@@ -70,44 +80,45 @@ def _initial(
     return weights
 
 
-@partial(jax.jit, static_argnames=("optimiser", "steps"))
+@partial(jax.jit, static_argnames=("optimiser",))
 def _run(
-    weights: Any, moments: Any, data: jax.Array, key: jax.Array, *, optimiser: Any, steps: int
+    weights: Any, moments: Any, batches: jax.Array, key: jax.Array, *, optimiser: Any
 ) -> tuple[Any, Any]:
-    """All training steps as one compiled loop."""
+    """One chunk of steps; ``batches`` is ``[step, row, window]``."""
 
-    def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
+    def step(carry: Any, xs: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         weights, moments = carry
-        pick, noise = jax.random.split(key)
-        batch = data[jax.random.randint(pick, (BATCH_ROWS,), 0, data.shape[0])]
+        batch, noise = xs
         slope = jax.grad(_loss)(weights, batch, noise)
         change, moments = optimiser.update(slope, moments, weights)
         return (optax.apply_updates(weights, change), moments), None
 
-    (weights, moments), _ = jax.lax.scan(step, (weights, moments), jax.random.split(key, steps))
+    keys = jax.random.split(key, len(batches))
+    (weights, moments), _ = jax.lax.scan(step, (weights, moments), (batches, keys))
     return weights, moments
 
 
 def _loss(weights: Any, batch: jax.Array, key: jax.Array) -> jax.Array:
     """Mean squared error plus the weighted divergence of the latent."""
-    rows, window = batch.shape
-    hidden = jnp.zeros((rows, weights["enc_h"].shape[0]))
-    cell = hidden
-    for k in range(window):
-        driven = batch[:, k : k + 1] @ weights["enc_x"] + weights["enc_b"]
-        hidden, cell = _lstm_step(driven, hidden, cell, weights["enc_h"])
+    zero = jnp.zeros((len(batch), weights["enc_h"].shape[0]))
+
+    def read(state: Any, tick: jax.Array) -> tuple[Any, None]:
+        driven = tick[:, None] @ weights["enc_x"] + weights["enc_b"]
+        return _lstm_step(driven, state[0], state[1], weights["enc_h"]), None
+
+    (hidden, _), _ = jax.lax.scan(read, (zero, zero), batch.T)
     mean = hidden @ weights["mu_w"] + weights["mu_b"]
     logvar = hidden @ weights["var_w"] + weights["var_b"]
     latent = mean + jnp.exp(0.5 * logvar) * jax.random.normal(key, mean.shape)
     driven = latent @ weights["dec_x"] + weights["dec_b"]
-    hidden = cell = jnp.zeros_like(cell)
-    out = []
-    for _ in range(window):
-        hidden, cell = _lstm_step(driven, hidden, cell, weights["dec_h"])
-        out.append(hidden @ weights["out_w"] + weights["out_b"])
-    error = jnp.mean((jnp.concatenate(out, axis=1) - batch) ** 2)
+
+    def write(state: Any, _: None) -> tuple[Any, jax.Array]:
+        state = _lstm_step(driven, state[0], state[1], weights["dec_h"])
+        return state, (state[0] @ weights["out_w"] + weights["out_b"])[:, 0]
+
+    _, out = jax.lax.scan(write, (zero, zero), None, length=batch.shape[1])
     divergence = -0.5 * jnp.mean(1.0 + logvar - mean**2 - jnp.exp(logvar))
-    return error + DIVERGENCE_WEIGHT * divergence
+    return jnp.mean((out.T - batch) ** 2) + DIVERGENCE_WEIGHT * divergence
 
 
 def _lstm_step(
