@@ -1,0 +1,66 @@
+"""Who asks, and what they may do.
+
+A token comes as ``Authorization: Bearer …``. Where tokens are off (a service that only its
+own machine can reach), everybody may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import Depends
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import Request
+
+from serve.api.problems import ProblemError
+from serve.services import Services
+from serve.store.base import DatabaseError
+from serve.tokens import ANYBODY, Principal, Scope, check_token
+
+_bearer = HTTPBearer(auto_error=False, description="A token of `weaklink tokens create`.")
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="weaklink"'}
+
+
+def services_of(request: Request) -> Services:
+    """The services of the app that answers."""
+    services: Services = request.app.state.services
+    return services
+
+
+def _principal(services: Services, credentials: HTTPAuthorizationCredentials | None) -> Principal:
+    if not services.config.auth_on:
+        return ANYBODY
+    if credentials is None:
+        raise ProblemError(401, "A bearer token is needed.", headers=_CHALLENGE)
+    try:
+        with services.database.read() as session:
+            principal = check_token(
+                session, credentials.credentials, now_ns=services.database.clock()
+            )
+    except SQLAlchemyError as error:
+        raise DatabaseError(str(error)) from None
+    if principal is None:
+        raise ProblemError(401, "The token is not valid.", headers=_CHALLENGE)
+    return principal
+
+
+def _require(scope: Scope) -> Callable[..., Principal]:
+    def check(
+        request: Request,
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    ) -> Principal:
+        principal = _principal(services_of(request), credentials)
+        if scope not in principal.scopes:
+            raise ProblemError(403, f"The token lacks the scope {scope!r}.")
+        return principal
+
+    return check
+
+
+Reader = Annotated[Principal, Depends(_require("read"))]
+Writer = Annotated[Principal, Depends(_require("write"))]
+Admin = Annotated[Principal, Depends(_require("admin"))]
+Using = Annotated[Services, Depends(services_of)]
+"""The services, as a route's parameter."""
