@@ -216,7 +216,6 @@ class JobAligner:
             now = now or rows.size > self.settings.max_open_rows // 2
             if not now and self._cadence.waits(int(rows.ts.min()), frontier):
                 return False
-            self._intake.drop_strays()
             machine = self._intake.table.machine[rows.series]
             open_rows = Rows(rows.ts, rows.series, rows.values)
             tick_ns = self._cadence.find(open_rows, machine, frontier, now=now)

@@ -64,7 +64,8 @@ class CadenceFinder:
         """Cadence in ns from the rows so far, or None while it has to wait.
 
         ``machine`` is ``[n]``, the machine of each row; ``frontier`` what the quorum has reached.
-        ``now`` demands an answer: the median of whatever intervals there are, or 1 s.
+        ``now`` demands an answer. Where no window has one, it is the median of whatever
+        intervals there are; without any, 60 s if the job is older than the longest wait, else 1 s.
         """
         if not rows.ts.size:
             return None
@@ -81,8 +82,9 @@ class CadenceFinder:
                 return found
             self._tried += 1
         inside = rows.ts < start + WINDOWS_NS[-1]
-        found = guess(rows.ts[inside], rows.series[inside])
-        return found or (SECOND if now else LADDER_NS[-1])
+        old = frontier >= start + WINDOWS_NS[-1] + settle_ns(WINDOWS_NS[-1])
+        none = LADDER_NS[-1] if old else SECOND
+        return guess(rows.ts[inside], rows.series[inside]) or none
 
     def snapshot(self) -> dict[str, Any]:
         return {"start": self._start, "tried": self._tried}

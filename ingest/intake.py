@@ -16,8 +16,6 @@ from ingest.open_rows import OpenRows
 from ingest.series import SeriesTable
 from ingest.watermark import Quorum, median_claim
 
-_STRAY_NS = 600 * SECOND
-
 
 class Intake:
     """The open rows of a job, its machines, and how far their quorum has come.
@@ -61,19 +59,6 @@ class Intake:
         ]
         series = self.table.ids(machine, batch.gpu)
         self.rows.append(batch.ts, series, columns, entered=self.quorum.frontier_ns or 0)
-
-    def drop_strays(self) -> None:
-        """At the start of a run: rows far behind most machines' first stamp are late.
-
-        The run would else begin when the clock that is furthest behind says.
-        """
-        machine = self.table.machine[self.rows.series]
-        first = np.full(int(machine.max()) + 1, 2**62, dtype=np.int64)
-        np.minimum.at(first, machine, self.rows.ts)
-        typical = median_claim(first[first < 2**62])
-        stray = self.rows.ts < typical - _STRAY_NS
-        if stray.any():
-            self._drop("late", stray, "the clock of this machine is far behind the others")
 
     def sweep(self, future_ns: int, *, final: bool) -> None:
         """Reject stamps in quarantine that the quorum did not come near to in time."""

@@ -25,7 +25,7 @@ REASONS: tuple[str, ...] = (
 class Ledger:
     """``counters`` counts ``rows`` and every reason; ``late_by_machine`` late rows.
 
-    `Rejected` items are one per reason and machine of a batch; the counters count rows.
+    `Rejected` items are one per reason and machine of a batch.
     """
 
     def __init__(self, job: str, max_machines: int) -> None:
@@ -53,7 +53,8 @@ class Ledger:
                 late[machine] = late.get(machine, 0) + own.size
             span = f"{own.min()}" if own.size == 1 else f"{own.min()} to {own.max()}"
             text = f"{own.size} rows stamped {span} ns: {detail}"
-            self._rejected.append(Rejected(reason, f"{self.job}/{machine}", text))
+            origin = f"{self.job}/{machine}"
+            self._rejected.append(Rejected(reason, origin, text, rows=own.size))
 
     def refuse_metric(self, metric: str, limit: int) -> None:
         """A column was left out because there are too many; told once per name."""
