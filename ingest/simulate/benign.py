@@ -8,7 +8,7 @@ import numpy as np
 
 from ingest.simulate.effects import Effect, Level, Observe, Slow
 from ingest.simulate.metrics import METRICS
-from ingest.simulate.phases import Group
+from ingest.simulate.phases import Group, Phase
 from ingest.simulate.randomness import Key, chance, log_uniform, stream, uniform
 from ingest.simulate.shapes import pulse
 from ingest.simulate.spec import JobSpec
@@ -38,6 +38,7 @@ def events_of_slot(spec: JobSpec, seed: int, slot: int) -> list[Effect]:
         (life.glitch_per_hour, _glitch),
         (life.job_slow_per_hour, _job_slow),
         (life.pfc_burst_per_hour, _pfc_burst),
+        (life.clock_dip_per_hour, _clock_dip),
     )
     out: list[Effect] = []
     for kind, (rate, make) in enumerate(kinds):
@@ -118,7 +119,13 @@ def _job_slow(spec: JobSpec, rng: np.random.Generator, start: float) -> list[Eff
     everyone = tuple(range(spec.machines))
     return [
         Slow(None, Group.COLLECTIVE, factor, shape),
-        Level(everyone, "pfc_tx_packets_per_second", shape, add=log_uniform(rng, 1.0, 500.0)),
+        Level(
+            everyone,
+            "pfc_tx_packets_per_second",
+            shape,
+            add=log_uniform(rng, 1.0, 1000.0),
+            phase=Phase.COLLECTIVE,
+        ),
     ]
 
 
@@ -127,6 +134,18 @@ def _pfc_burst(spec: JobSpec, rng: np.random.Generator, start: float) -> list[Ef
     shape = pulse(start, log_uniform(rng, 1.0, 12.0))
     size = log_uniform(rng, 5.0, 5000.0)
     return [Level(_one(spec, rng), "pfc_tx_packets_per_second", shape, add=size)]
+
+
+def _clock_dip(spec: JobSpec, rng: np.random.Generator, start: float) -> list[Effect]:
+    """A power or heat limit holds a machine back for some seconds."""
+    who = _one(spec, rng)
+    shape = pulse(start, log_uniform(rng, 2.0, 25.0), 0.5)
+    factor = uniform(rng, 1.02, 1.12)
+    return [
+        Slow(who, Group.COMPUTE, factor, shape),
+        Level(who, "gpu_sm_clock_hertz", shape, factor=1.0 / factor),
+        Level(who, "gpu_power_watts", shape, factor=1.0 / factor, phase=Phase.COMPUTE),
+    ]
 
 
 def _background_checkpoints(spec: JobSpec, seed: int, slot: int) -> list[Effect]:

@@ -22,6 +22,7 @@ class Disturbances:
 
     def apply(self, values: FloatArray, at: FloatArray, effects: list[Observe]) -> None:
         """Change ``values`` ``[M, T, R]`` sampled at true times ``at`` ``[T, R]`` in place."""
+        last = values[:, -1].copy()
         truth = values
         frozen = [e for e in effects if e.kind == "frozen"]
         self._held = {e: h for e, h in self._held.items() if e in set(frozen)}
@@ -42,7 +43,7 @@ class Disturbances:
             for m in which:
                 block = values[m][:, rows]
                 values[m][:, rows] = np.where(hit, put, block)
-        self._last = truth[:, -1].copy()
+        self._last = last
 
     def _which(self, effect: Observe) -> list[int]:
         if effect.metrics is None:

@@ -62,15 +62,17 @@ def draw_fault(rng: np.random.Generator, spec: JobSpec, fault: str) -> FaultSpec
     from_start = slow and fault != "memory_leak" and chance(rng, 0.12)
     if from_start:
         pattern, ramp = ("step", 0.0) if pattern == "ramp" else (pattern, ramp)
+    gpu = _gpu(rng, spec, fault)
     return FaultSpec(
         type=fault,
         machines=_who(rng, spec, fault),
-        gpu=_gpu(rng, spec, fault),
+        gpu=gpu,
         onset_s=None if from_start else onset,
         manifestation=shows,
         pattern=pattern,
         ramp_s=ramp,
-        severity=log_uniform(rng, 0.08, 1.5),
+        # One GPU of several shows less in a machine's mean.
+        severity=log_uniform(rng, 0.08 if gpu is None or spec.per_gpu else 0.3, 1.5),
         halt_after_s=_halt(rng, shows, seconds if from_start else seconds - onset, ramp),
     )
 

@@ -35,17 +35,23 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The whole job ends; its processes go within ``stagger_s``."""
+    """The whole job ends; its processes go within ``stagger_s``.
+
+    ``busy`` machines go ``busy_s`` later: they write the last checkpoint.
+    """
 
     at_s: float
     stagger_s: float = 2.0
+    busy: tuple[int, ...] = ()
+    busy_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
     """A metric is changed on some machines: ``value * (1 + (factor-1)*a) + add*a``.
 
-    With ``phase`` only the part of the value that stems from that phase is multiplied.
+    With ``phase`` only the part of the value that stems from that phase is multiplied, and
+    ``add`` is there only during that phase.
     """
 
     machines: tuple[int, ...]

@@ -52,6 +52,12 @@ def _gpu_error(scene: Scene) -> list[Effect]:
     return _by_manifestation(scene, slow)
 
 
+def _paused(scene: Scene, shape: Envelope, low: float, high: float) -> Level:
+    """The machine pauses its senders while there is traffic."""
+    size = scene.log(low, high)
+    return scene.level("pfc_tx_packets_per_second", shape, add=size, phase=Phase.COLLECTIVE)
+
+
 def _pcie(scene: Scene) -> list[Effect]:
     """Fewer lanes or a lower generation: copies to the GPU take longer, the network card is
     not emptied in time and pauses its sender; every collective runs at its pace."""
@@ -65,7 +71,7 @@ def _pcie(scene: Scene) -> list[Effect]:
         else:
             groups[Group.COMPUTE] = rest
         out: list[Effect] = [*slow_down(scene, groups, shape)]
-        out.append(scene.level("pfc_tx_packets_per_second", shape, add=scene.log(200.0, 50_000.0)))
+        out.append(_paused(scene, shape, 200.0, 50_000.0))
         if scene.maybe(0.5):
             out.append(scene.level("pcie_rx_bytes_per_second", shape, factor=scene.u(0.6, 0.97)))
         if scene.maybe(0.4):
@@ -80,13 +86,18 @@ def _network(scene: Scene) -> list[Effect]:
 
     def slow(scene: Scene, shape: Envelope) -> list[Effect]:
         out: list[Effect] = [*slow_down(scene, {Group.COLLECTIVE: 1.0}, shape)]
-        out.append(scene.level("pfc_tx_packets_per_second", shape, add=scene.log(100.0, 30_000.0)))
+        out.append(_paused(scene, shape, 100.0, 30_000.0))
         if scene.maybe(0.35):  # falls back to the slow network
             left = scene.u(0.05, 0.6)
             for way in ("tx", "rx"):
                 out.append(scene.level(f"ib_{way}_bytes_per_second", shape, factor=left))
                 out.append(
-                    scene.level(f"tcp_{way}_bytes_per_second", shape, add=scene.log(1e8, 3e9))
+                    scene.level(
+                        f"tcp_{way}_bytes_per_second",
+                        shape,
+                        add=scene.log(1e8, 3e9),
+                        phase=Phase.COLLECTIVE,
+                    )
                 )
             out.append(scene.level("cpu_usage_ratio", shape, factor=scene.u(1.2, 2.5)))
         else:  # sends again what was lost
@@ -106,7 +117,7 @@ def _network(scene: Scene) -> list[Effect]:
         if scene.maybe(0.5):
             stuck = pulse(at, gives_up - at + scene.u(0.0, 60.0))
             size = scene.log(100.0, 30_000.0)
-            out.append(Level(fault.machines, "pfc_tx_packets_per_second", stuck, add=size))
+            out.append(scene.level("pfc_tx_packets_per_second", stuck, add=size, phase=Phase.WAIT))
         return out + crash(scene, gives_up)
     return _by_manifestation(scene, slow)
 
@@ -122,7 +133,10 @@ def _hdfs(scene: Scene) -> list[Effect]:
 
     if scene.fault.manifestation == "hang":
         at = scene.onset_s + scene.u(0.0, 4.0)
-        out: list[Effect] = [Stop(scene.fault.machines, at, Phase.LOAD)]
+        # Reading stops, or the checkpoint's upload does.
+        where = Phase.LOAD if scene.maybe(0.75) else Phase.CHECKPOINT
+        out: list[Effect] = [Stop(scene.fault.machines, at, where)]
+        out.append(scene.level("disk_write_bytes_per_second", pulse(at), factor=0.02))
         out.append(scene.level("cpu_usage_ratio", pulse(at), factor=scene.u(0.2, 1.6)))
         out.append(scene.level("tcp_rx_bytes_per_second", pulse(at), factor=scene.u(0.0, 0.2)))
         return out
@@ -157,15 +171,7 @@ def _thermal(scene: Scene) -> list[Effect]:
     """Hot: the clock is lowered, compute takes longer."""
     shape = scene.shape()
     out = slow_compute(scene, shape, same_cycles=True)
-    warm = Envelope(tuple(t - 20.0 for t in shape.times), shape.values)
-    rise = scene.level("gpu_temperature_celsius", shape, add=scene.u(5.0, 22.0))
-    out.append(
-        rise
-        if scene.maybe(0.3)
-        else scene.level(
-            "gpu_temperature_celsius", warm if scene.fault.onset_s is None else shape, add=rise.add
-        )
-    )
+    out.append(scene.level("gpu_temperature_celsius", shape, add=scene.u(5.0, 22.0)))
     return out
 
 
@@ -200,7 +206,15 @@ def _switch(scene: Scene) -> list[Effect]:
         out: list[Effect] = [*slow_down(scene, {Group.COLLECTIVE: 1.0}, shape)]
         for machine in fault.machines:
             size = scene.log(500.0, 30_000.0)
-            out.append(Level((machine,), "pfc_tx_packets_per_second", shape, add=size))
+            out.append(
+                Level(
+                    (machine,),
+                    "pfc_tx_packets_per_second",
+                    shape,
+                    add=size,
+                    phase=Phase.COLLECTIVE,
+                )
+            )
             resent = scene.u(1.05, 1.3)
             out.append(Level((machine,), "ib_tx_bytes_per_second", shape, factor=resent))
             if scene.maybe(0.7):
@@ -243,10 +257,9 @@ def _exporter(scene: Scene) -> list[Effect]:
         return [Observe(fault.machines, "frozen", start, until)]
     if fault.type == "exporter_missing":
         return [Observe(fault.machines, "missing", start, until)]
-    kind = "zero" if scene.maybe(0.6) else "missing"
-    return [
-        Observe(fault.machines, "zero" if kind == "zero" else "missing", start, until, PROFILING)
-    ]
+    if scene.maybe(0.6):
+        return [Observe(fault.machines, "zero", start, until, PROFILING)]
+    return [Observe(fault.machines, "missing", start, until, PROFILING)]
 
 
 _TYPES: dict[str, Callable[[Scene], list[Effect]]] = {

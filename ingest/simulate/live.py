@@ -16,6 +16,8 @@ from ingest.simulate.faults import Scene
 from ingest.simulate.levels import build_levels
 from ingest.simulate.metrics import INDEX, METRICS
 from ingest.simulate.occupancy import Stopped
+from ingest.simulate.permanent import permanent
+from ingest.simulate.phases import Phase
 from ingest.simulate.randomness import Key, stream
 from ingest.simulate.sampler import Sampled, Sampler
 from ingest.simulate.spec import BadSimulationError, FaultSpec, JobSpec
@@ -57,8 +59,7 @@ class LiveJob:
         for slot in (0, 1):
             self._effects += events_of_slot(spec, seed, slot)
         self._cut = SLOT_S
-        if spec.end_s is not None:
-            self._effects.append(Halt(spec.end_s, 1.5))
+        self._effects += permanent(spec, seed)
         for fault in spec.faults:
             self._add_fault(fault)
         self._renew()
@@ -215,7 +216,13 @@ class LiveJob:
             if isinstance(event, Halt):
                 rng = stream(self.seed, Key.FAULT, 1_000_000, round(event.at_s * 1000))
                 stagger = rng.random(self.spec.machines) * event.stagger_s
-                halt = np.minimum(halt, event.at_s + stagger[self._workers.machine])
+                ends = event.at_s + stagger
+                for machine in event.busy:
+                    ends[machine] += event.busy_s
+                    who = self._workers.of((machine,))
+                    at[who] = np.minimum(at[who], event.at_s)
+                    stays.append((who, Phase.CHECKPOINT, event.at_s, _NEVER))
+                halt = np.minimum(halt, ends[self._workers.machine])
         self._stopped = Stopped(at, halt, stays)
         self._first_stop = float(min(at.min(), halt.min()))
         self._last_halt = float(halt.max())

@@ -41,10 +41,13 @@ class Rows:
 
     def of(self, machines: tuple[int, ...], gpu: int | None) -> NDArray[np.int64]:
         """The rows that an event on some machines (or one GPU of theirs) touches."""
-        mine = np.isin(self.machine, np.asarray(machines, dtype=np.int64))
-        if gpu is not None and self.per_gpu:
-            mine &= self.gpu == gpu
-        return np.flatnonzero(mine)
+        who = np.asarray(machines, dtype=np.int64)
+        if not self.per_gpu:
+            return who
+        each = self.gpus_per_machine
+        if gpu is not None:
+            return who * each + gpu
+        return (who[:, None] * each + np.arange(each)).ravel()
 
     def weight(self, gpu: int | None) -> float:
         """The part of a row that one GPU is."""
@@ -123,6 +126,7 @@ class Physics:
             return
         weight = self.rows.weight(effect.gpu if METRICS[i].scope == "gpu" else None)
         part = total[:, rows]
+        add: float | FloatArray = effect.add
         if effect.phase is not None:
             share = shares.phase.get(effect.phase)
             if share is None:
@@ -130,4 +134,5 @@ class Physics:
             part = share[:, rows] * (self._levels.level[i, effect.phase] * self.factor[i, rows])
             if effect.phase is Phase.COMPUTE:
                 part = part * self._compute[i, rows]
-        total[:, rows] += weight * strength * (part * (effect.factor - 1.0) + effect.add)
+            add = effect.add * share[:, rows]
+        total[:, rows] += weight * strength * (part * (effect.factor - 1.0) + add)

@@ -30,7 +30,7 @@ class Key(IntEnum):
     INCIDENT = 9
     HEALTHY = 10
     HABITS = 11
-    WANDER = 12
+    PERMANENT = 12
 
 
 def stream(seed: int, key: Key, *index: int) -> np.random.Generator:

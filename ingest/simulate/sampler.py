@@ -133,13 +133,19 @@ class Sampler:
             gauges = self._shares(cumulative(steps, opened, stopped), now, at - opened)
             opens = np.maximum(ends - self._window, begins)
 
+        opens_s, ends_s = float(begins.min()), float(ends.max())
+        by_metric: dict[str, list[Level]] = {}
+        for effect in levels:
+            if effect.shape.start_s < ends_s and effect.shape.end_s > opens_s:
+                by_metric.setdefault(effect.metric, []).append(effect)
+        observes = [e for e in observes if e.start_s <= ends_s and e.end_s > opens_s]
         values = np.empty((len(self.metrics), *ends.shape))
         power: FloatArray | None = None
         wanted = list(self.metrics)
         if "gpu_temperature_celsius" in wanted:  # power first: it heats
             wanted = ["gpu_power_watts", *(m for m in wanted if m != "gpu_power_watts")]
         for name in wanted:
-            about = [e for e in levels if e.metric == name]
+            about = by_metric.get(name, [])
             gauge = name in _GAUGES
             value = self._physics.value(
                 name, gauges if gauge else shares, about, opens if gauge else begins, ends

@@ -98,9 +98,10 @@ class StepSpec:
     """One training step. Durations in seconds on a machine at nominal speed.
 
     ``common`` is the relative variation of the work shared by all machines (sequence length),
-    ``imbalance`` the one that each machine draws for itself, ``load_tail`` the share of the
-    load time that is exponentially distributed. ``overlap`` is the share of the collective's
-    bytes that travel during compute.
+    ``imbalance`` the one that each machine draws for itself, ``shift`` one that stays for a
+    while (a heavy part of the data); ``load_tail`` is the share of the load time that is
+    exponentially distributed, ``overlap`` the share of the collective's bytes that travel
+    during compute.
     """
 
     load_s: float = 0.05
@@ -109,6 +110,7 @@ class StepSpec:
     optimise_s: float = 0.05
     common: float = 0.01
     imbalance: float = 0.01
+    shift: float = 0.002
     load_tail: float = 0.3
     overlap: float = 0.3
     pause_per_hour: float = 5.0
@@ -122,7 +124,12 @@ class StepSpec:
 
 @dataclass(frozen=True, slots=True)
 class LifeSpec:
-    """Healthy life, rates in events per hour over the whole job (0 = never)."""
+    """Healthy life, rates in events per hour over the whole job (0 = never).
+
+    ``checkpoint_writers`` and ``lacking`` are shares of the machines: those that write, and
+    those on which some metrics are not collected. ``checkpoint_blocks`` False writes beside the
+    training. Habits with ``every_s`` 0 do not occur; ``start_s`` 0 = the job runs already.
+    """
 
     cron_per_hour: float = 2.0
     slow_batch_per_hour: float = 2.0
@@ -131,6 +138,9 @@ class LifeSpec:
     glitch_per_hour: float = 2.0
     job_slow_per_hour: float = 0.3
     pfc_burst_per_hour: float = 2.0
+    clock_dip_per_hour: float = 1.0
+    memory_growth_per_hour: float = 0.0
+    lacking: float = 0.0
     checkpoint_every_s: float = 900.0
     checkpoint_s: float = 20.0
     checkpoint_writers: float = 1.0

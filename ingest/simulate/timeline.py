@@ -260,10 +260,12 @@ class Timeline:
         shape = (_BLOCK, workers.base)
         common = _around_one(rng.standard_normal((_BLOCK, 2)), np.asarray([spec.common, 0.03]))
         if workers.per_gpu:
-            z = rng.standard_normal((_BLOCK, workers.machines))[:, workers.machine]
+            z = rng.standard_normal((_BLOCK, workers.machines))[:, workers.machine[: workers.base]]
             z = 0.95 * z + 0.3 * rng.standard_normal(shape)
         else:
             z = rng.standard_normal(shape)
+        lasting = rng.standard_normal(workers.machines)[workers.machine[: workers.base]]
+        shift = _around_one(lasting, np.asarray(spec.shift))
         tail = np.minimum(rng.standard_exponential(shape), 8.0)
         # One uniform number decides whether a pause happens and how long it is.
         often = min(0.2, spec.pause_per_hour * self._nominal / 3600.0)
@@ -271,7 +273,7 @@ class Timeline:
         pause = np.where(luck < often, spec.pause_s * (0.5 + luck / max(often, 1e-12)), 0.0)
         drawn = {
             "common": common,
-            "own": _around_one(z, np.asarray(spec.imbalance)),
+            "own": _around_one(z, np.asarray(spec.imbalance)) * shift,
             "tail": tail,
             "pause": pause,
         }

@@ -51,10 +51,18 @@ class Workers:
         """The workers of some machines (None = all), or of one GPU of theirs."""
         if machines is None:
             return np.arange(self.count, dtype=np.int64)
-        mine = np.isin(self.machine, np.asarray(machines, dtype=np.int64))
+        who = np.asarray(machines, dtype=np.int64)
+        if self.per_gpu:
+            each = self.gpus_per_machine
+            if gpu is not None:
+                return np.asarray(who * each + gpu, dtype=np.int64)
+            every = who[:, None] * each + np.arange(each, dtype=np.int64)
+            return np.asarray(every, dtype=np.int64).ravel()
+        odd: IntArray = np.arange(self.machines, self.count, dtype=np.int64)
+        odd = odd[np.isin(self.machine[odd], who)]
         if gpu is not None:
-            mine &= self.gpu == gpu
-        return np.flatnonzero(mine)
+            return odd[self.gpu[odd] == gpu]
+        return np.concatenate((who, odd))
 
     def split(self, machine: int, gpu: int) -> int | None:
         """Let one GPU be a worker of its own; its parent's index if one had to be made."""
