@@ -28,6 +28,7 @@ from serve.api.shared import (
     Name,
     answer,
     check_if_match,
+    created,
     decode_cursor,
     encode_cursor,
     nanoseconds_of,
@@ -142,9 +143,7 @@ def resolve(
     response_model=FeedbackView,
     responses=responses(404),
 )
-def feedback(
-    services: Using, who: Writer, alert_id: EntityId, body: FeedbackBody
-) -> dict[str, Any]:
+def feedback(services: Using, who: Writer, alert_id: EntityId, body: FeedbackBody) -> Response:
     """Whether the verdict was right, and which machine it was. Training uses it."""
     by = signed(who, body.author)
     with services.database.write() as session:
@@ -160,13 +159,15 @@ def feedback(
             now_ns=now_ns,
         )
     services.told(applied)
-    return {
-        "verdict": body.verdict,
-        "machine": body.machine,
-        "note": body.note,
-        "author": by,
-        "at": rfc3339(now_ns),
-    }
+    return created(
+        {
+            "verdict": body.verdict,
+            "machine": body.machine,
+            "note": body.note,
+            "author": by,
+            "at": rfc3339(now_ns),
+        }
+    )
 
 
 def signed(who: Principal, given: str) -> str:

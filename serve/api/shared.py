@@ -85,6 +85,11 @@ def answer(request: Request, payload: Any, *, etag: str | None = None) -> Respon
     return tagged(request, body, tag, "application/json")
 
 
+def created(payload: Any, status: int = 201) -> Response:
+    """JSON of something new."""
+    return Response(orjson.dumps(payload), status, media_type="application/json")
+
+
 def tagged(request: Request, body: bytes, tag: str, media_type: str) -> Response:
     """A body under its entity tag; 304 if the client has it already."""
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept, Authorization"}

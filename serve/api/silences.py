@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from sqlalchemy import and_, or_, select
@@ -17,6 +17,7 @@ from serve.api.shared import (
     EntityId,
     Limit,
     answer,
+    created,
     decode_cursor,
     encode_cursor,
     nanoseconds_of,
@@ -54,7 +55,7 @@ def list_silences(
 
 
 @router.post("/silences", status_code=201, response_model=SilenceView, responses=responses())
-def create_silence(services: Using, who: Writer, body: SilenceBody) -> dict[str, Any]:
+def create_silence(services: Using, who: Writer, body: SilenceBody) -> Response:
     """Silence machines or jobs for a while. Detection goes on and everything is shown."""
     now_ns = services.database.clock()
     starts_ns = nanoseconds_of(body.starts_at) if body.starts_at else now_ns
@@ -74,7 +75,7 @@ def create_silence(services: Using, who: Writer, body: SilenceBody) -> dict[str,
         view = silence_json(add_silence(session, new, now_ns=now_ns))
     services.metrics.events.labels(kind="silence.created").inc()
     services.broadcast.notify()
-    return view
+    return created(view)
 
 
 @router.delete("/silences/{silence_id}", status_code=204, responses=responses(404))

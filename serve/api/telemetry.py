@@ -7,11 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.responses import Response
 
 from ingest.samples import Rejected
 from serve.api.auth import Using, Writer
 from serve.api.problems import FieldProblem, ProblemError, responses
 from serve.api.schemas import Taken
+from serve.api.shared import created
 from serve.push import TooLargeError, UnknownFormatError, decompress
 from serve.services import Services
 from serve.source import PushFullError
@@ -48,7 +50,7 @@ async def push(
     _who: Writer,
     content_type: Annotated[str, Header()] = "application/json",
     content_encoding: Annotated[str, Header()] = "",
-) -> dict[str, Any]:
+) -> Response:
     """Take in samples. What cannot be used is counted and told; the rest is taken.
 
     429 with ``Retry-After`` means that the queue is full and nothing of this request was
@@ -60,7 +62,7 @@ async def push(
     return await run_in_threadpool(_take, services, content_type, content_encoding, body)
 
 
-def _take(services: Services, content_type: str, encoding: str, body: bytes) -> dict[str, Any]:
+def _take(services: Services, content_type: str, encoding: str, body: bytes) -> Response:
     assert services.push is not None
     assert services.decoder is not None
     try:
@@ -85,7 +87,7 @@ def _take(services: Services, content_type: str, encoding: str, body: bytes) -> 
         errors = [FieldProblem(where=r.origin, reason=_reason(r)) for r in decoded.rejected[:SHOWN]]
         raise ProblemError(422, f"Nothing of it can be used: {errors[0].reason}", errors=errors)
     services.metrics.push_queue_rows.set(services.push.waiting_rows)
-    return {
+    taken = {
         "rows": rows,
         "rejected": len(decoded.rejected),
         "examples": [
@@ -93,6 +95,7 @@ def _take(services: Services, content_type: str, encoding: str, body: bytes) -> 
             for r in decoded.rejected[:SHOWN]
         ],
     }
+    return created(taken, 202)
 
 
 def _reason(rejected: Rejected) -> str:
