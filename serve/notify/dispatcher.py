@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from random import Random
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -26,7 +25,7 @@ from serve.notify.lanes import (
 )
 from serve.notify.note import Note
 from serve.notify.outbox import give_up_unknown
-from serve.notify.pace import SECOND_NS
+from serve.notify.pace import SECOND_NS, Backoff
 from serve.notify.receiver import Context, Receiver
 from serve.notify.result import Delivered, GaveUp, Result
 from serve.silences import active_silences, covers
@@ -70,7 +69,7 @@ class Dispatcher:
     events: NotifyEvents
     poll_seconds: float = 1.0
     lease_margin_seconds: float = 20.0
-    random: Random = field(default_factory=Random)
+    backoff: Backoff = field(default_factory=Backoff)
     stopwatch: Callable[[], float] = time.monotonic
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
     _stop: threading.Event = field(default_factory=threading.Event, init=False)
@@ -105,7 +104,7 @@ class Dispatcher:
         seconds = self.stopwatch() - started
         with self.database.write() as session:
             now_ns = self.database.clock()
-            outcome = record(session, work, receiver, result, now_ns, self.random)
+            outcome = record(session, work, receiver, result, now_ns, self.backoff)
         reason = result.detail if isinstance(result, Delivered) else result.reason
         self.events.step(work, outcome, reason, seconds)
         return outcome

@@ -80,4 +80,6 @@ class NotifyEvents:
 
     def broken(self, receiver: str, error: Exception) -> None:
         """The outbox cannot be read or written; the dispatcher tries again."""
-        self._log.error("outbox unusable", receiver=receiver, error=type(error).__name__)
+        self._log.error(
+            "outbox unusable", receiver=receiver, error=str(getattr(error, "orig", error))
+        )

@@ -9,7 +9,6 @@ another one sends the same message again under the same idempotency key.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
 from typing import Literal
 
 from sqlalchemy import ColumnElement, select
@@ -17,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from serve.notify.note import Note, Told
 from serve.notify.outbox import insert_unless_there, locked_lane, pending
-from serve.notify.pace import SECOND_NS, backoff_seconds, retry_seconds, take_slot
+from serve.notify.pace import SECOND_NS, Backoff, take_slot
 from serve.notify.receiver import Receiver
 from serve.notify.result import Delivered, GaveUp, Result, Retry
 from serve.notify.tables import LaneRow, OutboxAttemptRow, OutboxRow, ReceiverRow
@@ -109,7 +108,7 @@ def drop(session: Session, work: Work, receiver: Receiver, reason: str, now_ns: 
 
 
 def record(
-    session: Session, work: Work, receiver: Receiver, result: Result, now_ns: int, random: Random
+    session: Session, work: Work, receiver: Receiver, result: Result, now_ns: int, backoff: Backoff
 ) -> Outcome:
     """Write down what became of an attempt; the last step of a delivery.
 
@@ -141,7 +140,7 @@ def record(
     state.last_error, state.last_error_at_ns = result.reason, now_ns
     lane.failures += 1
     if isinstance(result, Retry):
-        _back_off(lane, state, result, now_ns, random)
+        _back_off(lane, state, result, now_ns, backoff)
         if not given_up:
             if row is not None:
                 row.reason = result.reason
@@ -220,16 +219,16 @@ def _remember(lane: LaneRow, note: Note, receiver: Receiver, now_ns: int) -> Non
 
 
 def _back_off(
-    lane: LaneRow, state: ReceiverRow, result: Retry, now_ns: int, random: Random
+    lane: LaneRow, state: ReceiverRow, result: Retry, now_ns: int, backoff: Backoff
 ) -> None:
     # In an outage every attempt is another lane's first, so each goes soon after its end. A
     # lane that fails by itself while others are delivered falls behind them.
     failures = state.failures + 1 if result.whole_receiver else lane.failures
-    wait = retry_seconds(failures, result.after_seconds, random)
+    wait = backoff.retry_seconds(failures, result.after_seconds)
     if result.whole_receiver:
         state.failures = failures
         state.paused_until_ns = now_ns + round(wait * SECOND_NS)
-        wait = max(wait, backoff_seconds(lane.failures, random))
+        wait = max(wait, backoff.seconds(lane.failures))
     lane.next_at_ns = now_ns + round(wait * SECOND_NS)
 
 

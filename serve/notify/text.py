@@ -93,9 +93,9 @@ def confidence(alert: dict[str, Any]) -> str:
     rate = alert.get("false_alarms_per_job_week")
     if rate is None:
         return "confidence unknown"
-    if rate < 1e-6:
-        return "under 0.000001 false alarms per job-week"
-    return f"{float(f'{rate:.2g}'):.10g} false alarms per job-week".replace("e-0", "e-")
+    if rate < 1e-4:
+        return "under 0.0001 false alarms per job-week"
+    return f"{float(f'{rate:.2g}'):g} false alarms per job-week"
 
 
 def one_line(text: str) -> str:
