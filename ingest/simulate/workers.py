@@ -56,12 +56,13 @@ class Workers:
             each = self.gpus_per_machine
             if gpu is not None:
                 return np.asarray(who * each + gpu, dtype=np.int64)
-            every = who[:, None] * each + np.arange(each, dtype=np.int64)
-            return np.asarray(every, dtype=np.int64).ravel()
+            every: IntArray = who[:, None] * each + np.arange(each, dtype=np.int64)
+            return every.ravel()
         odd: IntArray = np.arange(self.machines, self.count, dtype=np.int64)
         odd = odd[np.isin(self.machine[odd], who)]
         if gpu is not None:
-            return odd[self.gpu[odd] == gpu]
+            odd = odd[self.gpu[odd] == gpu]
+            return odd
         return np.concatenate((who, odd))
 
     def split(self, machine: int, gpu: int) -> int | None:
