@@ -19,7 +19,9 @@ from typing import Any, Literal, Self
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
 from serve.kafka.settings import KafkaSettings
+from serve.notify.config import NotifySettings
 from serve.section import Seconds, Secret, Section
+from serve.telemetry_settings import AlignmentSettings, TelemetrySettings
 
 PREFIX = "WEAKLINK_"
 
@@ -180,6 +182,9 @@ class Config(Section):
     detection: DetectionSettings = DetectionSettings()
     worker: WorkerSettings = WorkerSettings()
     alerts: AlertSettings = AlertSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    align: AlignmentSettings = AlignmentSettings()
+    notify: NotifySettings = NotifySettings()
 
     @model_validator(mode="after")
     def _sane(self) -> Self:
