@@ -154,7 +154,7 @@ def _payload(data: ReportData, stories: list[dict[str, Any]]) -> tuple[str, str]
         for machine in alert.machines
     ]
     body = {
-        "grid": base64.b64encode(zlib.compress(grid.encode(), 9)).decode(),
+        "grid": base64.b64encode(zlib.compress(grid.encode(), 6)).decode(),
         "series": series,
         "alarms": alarms,
         "marks": [_marks(alert) for alert in data.alerts[: len(stories)]],

@@ -81,6 +81,9 @@ class FakeService:
     feedback: list[dict[str, Any]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     stopping: bool = False
+    state: str = "running"
+    beat_ns: int = 0
+    refuse_writes: bool = False
     streams: bool = True
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -88,6 +91,13 @@ class FakeService:
         """Store an alert and tell the stream."""
         links = Links("http://127.0.0.1").alert(alert.id, alert.job)
         self.alerts[alert.id] = alert.to_json(links) | {
+            **dict.fromkeys(("paged_at", "acknowledged_at", "acknowledged_by", "storm")),
+            **dict.fromkeys(("resolved_at", "resolved_by")),
+            "version": 1,
+            "episode": 1,
+            "changed_at": rfc3339(alert.detected_at_ns),
+            "earlier_incidents": {},
+            "feedback": [],
             "page_reason": "page",
             "commands": [
                 {
@@ -196,6 +206,8 @@ def fake_app(service: FakeService) -> FastAPI:
             and request.headers.get("authorization") != wanted
         ):
             return JSONResponse({"title": "Unauthorized", "status": 401}, 401)
+        if service.refuse_writes and request.method != "GET":
+            return JSONResponse({"title": "No", "status": 507, "detail": "Storage is full."}, 507)
         answer: Response = await call_next(request)
         return answer
 
@@ -204,9 +216,10 @@ def fake_app(service: FakeService) -> FastAPI:
             "job": service.job,
             "machines": service.machines,
             "phase": "train",
-            "state": "running",
+            "state": service.state,
             "lag_seconds": 1.4,
             "watermark": rfc3339(service.now_ns),
+            "updated_at": rfc3339(service.beat_ns or service.now_ns),
         }
 
     def known(alert_id: str) -> dict[str, Any]:
@@ -276,6 +289,8 @@ def fake_app(service: FakeService) -> FastAPI:
         if action == "feedback":
             service.feedback.append(body)
             return {}
+        if action == "acknowledge":
+            found["acknowledged_by"] = body.get("by")
         found["status"] = {"acknowledge": "acknowledged", "resolve": "resolved"}[action]
         service.emit(f"alert.{found['status']}", found)
         return found
@@ -322,9 +337,9 @@ def fake_app(service: FakeService) -> FastAPI:
 
 
 @contextlib.contextmanager
-def running(app: Any, service: FakeService) -> Iterator[str]:
-    """The app on a free loopback port; yields its address, stops it at the end."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def running(app: Any, service: FakeService, port: int = 0) -> Iterator[str]:
+    """The app on a free (or the given) loopback port; yields its address, stops it at the end."""
+    listener = socket.create_server(("127.0.0.1", port))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

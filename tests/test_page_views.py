@@ -127,6 +127,17 @@ def test_a_resolved_alert_offers_no_acknowledgement(service: FakeService, page: 
     assert "Acknowledge" not in page.get("/alerts/a1").text
 
 
+def test_a_repeat_offender_is_called_one(service: FakeService, page: Caller) -> None:
+    service.alerts["a1"]["earlier_incidents"] = {"m3": 2}
+    assert "m3 was named in 2 earlier incidents." in page.get("/alerts/a1").text
+
+
+def test_feedback_given_before_is_shown(service: FakeService, page: Caller) -> None:
+    said = {"verdict": "wrong", "machine": "m5", "note": "cable", "author": "ada"}
+    service.alerts["a1"]["feedback"] = [said]
+    assert "Feedback: wrong, it was m5 (ada): cable" in page.get("/alerts/a1").text
+
+
 def test_without_a_token_a_locked_page_shows_no_data(service: FakeService, page: Caller) -> None:
     service.token = "secret"
     for view in VIEWS:

@@ -78,6 +78,7 @@ def page_router() -> APIRouter:
         return render(
             request,
             "overview",
+            **_beat(jobs),
             active=active,
             more=more,
             jobs=jobs,
@@ -92,6 +93,7 @@ def page_router() -> APIRouter:
         return render(
             request,
             "job",
+            **_beat([found]),
             job=_job(found, active),
             active=active,
             resolved=await _resolved(request, job=name),
@@ -104,7 +106,14 @@ def page_router() -> APIRouter:
         found = await ask(request, f"/jobs/{path_segment(job_name)}")
         query = {"job": job_name, "machine": name, "limit": str(SHOWN_ALERTS)}
         alerts = items(await ask(request, "/alerts", query))
-        return render(request, "machine", job=_job(found, []), machine=name, alerts=alerts)
+        return render(
+            request,
+            "machine",
+            **_beat([found]),
+            job=_job(found, []),
+            machine=name,
+            alerts=alerts,
+        )
 
     @view("/alerts")
     async def alerts(request: Request) -> HTMLResponse:
@@ -124,7 +133,10 @@ def page_router() -> APIRouter:
             request,
             "alert",
             alert=found,
+            **_beat(await _job_of(request, found["job"])),
             commands=found.get("commands") or [],
+            earlier=sorted((found.get("earlier_incidents") or {}).items())[:5],
+            feedback=found.get("feedback") or [],
             links=_links(found.get("links") or {}),
             page_reason=f"Paging: {reason}." if reason else "",
         )
@@ -168,6 +180,23 @@ async def _active(request: Request, **query: str) -> tuple[list[dict[str, Any]],
 async def _resolved(request: Request, **query: str) -> list[dict[str, Any]]:
     wanted = {"status": "resolved", "limit": str(SHOWN_RESOLVED), **query}
     return items(await ask(request, "/alerts", wanted))
+
+
+async def _job_of(request: Request, job: str) -> list[dict[str, Any]]:
+    """The job, unless retention has forgotten it."""
+    try:
+        return [await ask(request, f"/jobs/{path_segment(job)}")]
+    except Refused:
+        return []
+
+
+def _beat(jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Detection's last sign of life, and how many jobs nobody watches."""
+    alive = [j for j in jobs if j.get("state") in ("running", "waiting", "unattended")]
+    return {
+        "heart": max((str(j.get("updated_at") or "") for j in alive), default=""),
+        "unattended": sum(j["state"] == "unattended" for j in alive),
+    }
 
 
 def _job(job: dict[str, Any], active: list[dict[str, Any]]) -> dict[str, Any]:

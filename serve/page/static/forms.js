@@ -1,6 +1,7 @@
 // Forms that speak to the API: data-post or data-delete names the address.
 
 import { now, send } from "./client.js";
+import { say } from "./say.js";
 
 /** `after()` is called when something was changed; `locked()` when a token is needed. */
 export function listen({ after, locked }) {
@@ -18,11 +19,11 @@ export function listen({ after, locked }) {
     try {
       if (form.dataset.post) await send("POST", form.dataset.post, body(form));
       else await send("DELETE", form.dataset.delete);
-      output.textContent = form.dataset.done;
-      document.getElementById("news").textContent = form.dataset.done;
+      output.textContent = "";
+      say(form.dataset.done);
       form.closest("details")?.removeAttribute("open");
       form.reset();
-      fillRemembered(form);
+      fillRemembered(document);
     } catch (problem) {
       output.className = "bad";
       output.textContent = `Not done: ${problem.message}`;
@@ -58,6 +59,7 @@ function body(form) {
     else values[field.name] = value;
     if (field.dataset.remember) remember(field.dataset.remember, value);
   }
+  if (form.dataset.signed && remembered("who")) values[form.dataset.signed] = remembered("who");
   return values;
 }
 
@@ -65,11 +67,13 @@ function remember(name, value) {
   try { localStorage.setItem(`weaklink-${name}`, value); } catch { /* asked again next time */ }
 }
 
+function remembered(name) {
+  try { return localStorage.getItem(`weaklink-${name}`) ?? ""; } catch { return ""; }
+}
+
 /** Fill what this reader has given before (their name). */
 export function fillRemembered(where) {
-  for (const field of where.querySelectorAll("[data-remember]")) {
-    try { field.value ||= localStorage.getItem(`weaklink-${field.dataset.remember}`) ?? ""; } catch { return; }
-  }
+  for (const field of where.querySelectorAll("[data-remember]")) field.value ||= remembered(field.dataset.remember);
 }
 
 async function copyCommand(button) {

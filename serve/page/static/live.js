@@ -2,13 +2,15 @@
 
 import { clock, span } from "../view/format.js";
 import { events, fragment, now } from "./client.js";
+import { say } from "./say.js";
 
 const SILENT_MS = 20_000; // the stream sends a sign of life more often than this
 const POLL_MS = 5_000;
+const DEAD_S = 60;
 const ROUTINE_MS = 5_000; // lag, phase and the like need no more
 
 export class Live {
-  /** `actions`: onLocked(), onUnlocked(main), onRefresh(). */
+  /** `actions`: onLocked(), onUnlocked(main), onSwap(part), onRefresh(). */
   constructor(actions) {
     this.actions = actions;
     this.lastId = null;
@@ -18,6 +20,12 @@ export class Live {
     this.again = false;
     this.refreshedMs = now();
     this.known = openAlerts(document);
+    this.sources = new WeakMap(); // each live part as the service sent it
+    this.note(document);
+  }
+
+  note(where) {
+    for (const part of where.querySelectorAll("[data-live]")) this.sources.set(part, part.innerHTML);
   }
 
   start() {
@@ -59,8 +67,9 @@ export class Live {
   hear(event) {
     this.heardMs = now();
     if (event.id) this.lastId = event.id;
+    if (event.kind === "reset") this.lastId = null; // the log has moved on without us
     this.set("ok");
-    const urgent = /^(alert|silence|storm|breaker)/.test(event.kind);
+    const urgent = /^(alert|silence|storm|breaker|reset)/.test(event.kind);
     if (urgent || now() - this.refreshedMs > ROUTINE_MS) this.refresh();
   }
 
@@ -99,13 +108,18 @@ export class Live {
     if (main.querySelector("[data-locked]")) {
       main.replaceChildren(...incoming.childNodes);
       document.title = fresh.title;
+      this.note(main);
       this.actions.onUnlocked(main);
       return;
     }
     document.title = fresh.title;
     for (const part of main.querySelectorAll("[data-live]")) {
       const next = incoming.querySelector(`#${part.id}`);
-      if (next && !busy(part) && next.outerHTML !== part.dataset.source && !same(next, part)) swap(part, next);
+      if (next && !busy(part) && this.sources.get(part) !== next.innerHTML) {
+        this.sources.set(next, next.innerHTML);
+        swap(part, next);
+        this.actions.onSwap(next);
+      }
     }
     this.announce();
     this.actions.onRefresh();
@@ -114,7 +128,7 @@ export class Live {
   announce() {
     const open = openAlerts(document);
     const fresh = [...open].filter(([id]) => !this.known.has(id)).map(([, words]) => words);
-    if (fresh.length) document.getElementById("news").textContent = `New alert: ${fresh.join(". ")}`;
+    if (fresh.length) say(`New alert: ${fresh.join(". ")}`);
     this.known = open;
   }
 
@@ -136,19 +150,36 @@ export class Live {
     const banner = document.getElementById("stale");
     const quiet = (now() - this.heardMs) / 1000;
     const words = {
-      ok: quiet > 12 ? `last sign ${span(quiet)} ago` : "live",
+      ok: quiet > 12 ? `last sign ${span(quiet)} ago` : this.liveWords(),
       wait: "reconnecting, asking every few seconds",
       bad: "disconnected",
       locked: "locked",
     }[this.state];
     badge.className = `live live-${this.state === "ok" && quiet > 12 ? "wait" : this.state}`;
     if (badge.lastElementChild.textContent !== words) badge.lastElementChild.textContent = words;
-    const lost = this.state === "bad" ? `Disconnected. What you see is as of ${clock(this.lostMs)} UTC; it may have changed since.` : this.detectionWords();
+    const lost = this.state === "bad" ? `Disconnected. What you see is as of ${clock(this.lostMs)} UTC; it may have changed since.` : this.trouble();
     banner.hidden = !lost;
     if (banner.textContent !== lost) banner.textContent = lost;
   }
 
-  detectionWords() { return ""; }
+  /** Detection's own sign of life, which views of jobs and alerts carry. */
+  beat() {
+    const [stamp, unattended] = (document.getElementById("beat")?.textContent ?? "").trim().split(" ");
+    const at = Date.parse(stamp);
+    return { silent: Number.isNaN(at) ? null : Math.max(0, (now() - at) / 1000), unattended: Number(unattended) || 0 };
+  }
+
+  liveWords() {
+    const { silent } = this.beat();
+    return silent === null ? "live" : `live, detection ${span(silent)} ago`;
+  }
+
+  trouble() {
+    const { silent, unattended } = this.beat();
+    if (unattended) return `Detection does not watch ${unattended === 1 ? "a job" : `${unattended} jobs`} shown here: no worker has reported it lately. Silence means nothing now.`;
+    if (silent > DEAD_S) return `Detection has given no sign of life for ${span(silent)}. Silence means nothing now.`;
+    return "";
+  }
 }
 
 function openAlerts(where) {
@@ -161,15 +192,6 @@ function busy(part) {
   if (part.querySelector("details.menu[open]")) return true;
   if (part.querySelector("form[data-busy]")) return true;
   return part.contains(active) && active.matches("input, select, textarea");
-}
-
-function same(a, b) {
-  const bare = (node) => {
-    const copy = node.cloneNode(true);
-    for (const ago of copy.querySelectorAll("[data-ago]")) ago.textContent = "";
-    return copy.innerHTML;
-  };
-  return bare(a) === bare(b);
 }
 
 /** Put `next` in place of `part`, keeping the keyboard's place in it. */

@@ -31,6 +31,7 @@ function askForToken() {
 const live = new Live({
   onLocked: askForToken,
   onUnlocked: begin,
+  onSwap: fillRemembered,
   onRefresh: () => boards.forEach((board) => board.remark()),
 });
 
