@@ -43,7 +43,9 @@ class RowsRejected:
 
     def emit(self, metrics: Metrics) -> None:
         """Count each; log one line a reason with an example."""
-        counts = Counter(r.reason for r in self.rejected)
+        counts: Counter[str] = Counter()
+        for item in self.rejected:
+            counts[item.reason] += item.rows
         for reason, count in counts.items():
             metrics.count_rejected(reason, count)
             example = next(r for r in self.rejected if r.reason == reason)
@@ -122,9 +124,11 @@ class LifeApplied:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The configuration was read again; ``problem`` says why the last good one stays."""
+    """The configuration was read again. ``problem`` says why the last good one stays;
+    ``waiting`` names sections whose change waits for a restart."""
 
     problem: str = ""
+    waiting: tuple[str, ...] = ()
 
     def emit(self, metrics: Metrics) -> None:
         """Count and log."""
@@ -133,7 +137,7 @@ class Reloaded:
         if self.problem:
             _log.error("configuration refused; the last good one stays", reason=self.problem)
         else:
-            _log.info("configuration reloaded")
+            _log.info("configuration reloaded", waits_for_restart=list(self.waiting))
 
 
 @dataclass(frozen=True, slots=True)
