@@ -27,8 +27,11 @@ WINDOWS_NS: tuple[int, ...] = tuple(s * SECOND for s in (6, 12, 24, 48, 96, 192)
 MIN_SAMPLES = 4
 """Samples of one series that a window must hold for its cadence to count."""
 
-MIN_SHARE = 0.25
-"""Share of the window's machines whose series must show it."""
+MIN_INTERVALS = 12
+"""Intervals of all series of a metric that a window must hold: fewer are too noisy."""
+
+MIN_SHARE = 0.5
+"""More than this share of the window's machines must show it."""
 
 
 def settle_ns(window_ns: int) -> int:
@@ -101,6 +104,8 @@ def established(
 ) -> int | None:
     """Cadence of the fastest metric that enough machines show, or None.
 
+    A metric's cadence is the median over its series of their median interval.
+
     Parameters
     ----------
     ts, series, machine
@@ -117,10 +122,13 @@ def established(
     for column in present:
         at = np.flatnonzero(column)
         gaps, owner = _gaps(ts[at], series[at])
-        count = np.bincount(owner, minlength=int(series.max()) + 1)
+        owners, first, count = np.unique(owner, return_index=True, return_counts=True)
         steady = count >= MIN_SAMPLES - 1
-        if np.unique(machine[steady[series]]).size >= max(needed, 1):
-            median = float(np.median(gaps[steady[owner]]))
+        if count[steady].sum() < MIN_INTERVALS:
+            continue
+        if np.unique(machine[np.isin(series, owners[steady])]).size > needed:
+            ranked = gaps[np.lexsort((gaps, owner))]
+            median = float(np.median(ranked[first[steady] + count[steady] // 2]))
             fastest = median if fastest is None else min(fastest, median)
     return None if fastest is None else snap(fastest)
 

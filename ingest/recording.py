@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,7 +58,7 @@ class Recording:
         """Rows in all parts."""
         return sum(sum(part.group_rows) for part in self.parts)
 
-    def batches(self) -> Iterator[Decoded]:
+    def batches(self) -> Generator[Decoded, None, None]:
         """Canonical samples in the order of time, at most `BATCH_ROWS` at once.
 
         Rows that cannot be used come in ``rejected`` of some batch, in the order of the file.

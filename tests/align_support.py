@@ -57,6 +57,16 @@ class Outcome:
                 out.extend([float("nan")] * block.ticks)
         return out
 
+    def fresh(self, metric: str, machine: str) -> list[bool]:
+        """Whether each of these values was measured in its tick."""
+        out: list[bool] = []
+        for block in self.blocks:
+            panel = block.machine_panel
+            known = metric in panel.metrics and machine in block.machines
+            at = (panel.metrics.index(metric), block.machines.index(machine)) if known else None
+            out.extend([False] * block.ticks if at is None else panel.fresh[at].tolist())
+        return out
+
     def ticks(self) -> list[object]:
         """Each tick with all that detection sees of it, whatever the cut into blocks."""
         out: list[object] = []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.align import AlignSettings, JobAligner
 from ingest.catalogue import Catalogue
-from tests.align_support import Outcome, align, arrived, cut, feed, finish, row, table
+from tests.align_support import SECOND, Outcome, align, arrived, cut, feed, finish, row, table
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,6 @@ class Life:
             out.append(row(0.0, "node-0", a=1.0))
         return table(out)
 
-    def lateness(self) -> float:
-        """The shortest lateness allowed by the tick that this cadence leads to."""
-        return max(3.0, 2.5 * max(1.0, self.cadence))
-
 
 lives = st.builds(
     Life,
@@ -82,6 +78,11 @@ def in_order(life: Life) -> Outcome:
     return align([rows.sort_by("ts")], SETTINGS)
 
 
+def lateness(outcome: Outcome) -> float:
+    """The shortest lateness, in seconds, that any tick of the job allows."""
+    return max(3.0, 2.5 * min(b.tick_ns for b in outcome.blocks) / SECOND)
+
+
 @given(lives, sizes)
 @settings(max_examples=60, deadline=None)
 def test_the_cut_into_batches_changes_nothing(life: Life, batches: list[int]) -> None:
@@ -94,8 +95,9 @@ def test_the_cut_into_batches_changes_nothing(life: Life, batches: list[int]) ->
 def test_arrival_order_within_the_lateness_changes_nothing(
     life: Life, batches: list[int], seed: int
 ) -> None:
-    rows = arrived(life.rows(), life.lateness(), seed)
-    whole, mixed = in_order(life), align(cut(rows, batches), SETTINGS)
+    whole = in_order(life)
+    rows = arrived(life.rows(), lateness(whole), seed)
+    mixed = align(cut(rows, batches), SETTINGS)
     assert mixed.ticks() == whole.ticks()
     assert mixed.aligner.counters == whole.aligner.counters
 
@@ -103,11 +105,11 @@ def test_arrival_order_within_the_lateness_changes_nothing(
 @given(lives, sizes, st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None)
 def test_doubled_rows_change_nothing(life: Life, batches: list[int], seed: int) -> None:
-    rows = life.rows()
+    rows, whole = life.rows(), in_order(life)
     again = rows.take(np.random.default_rng(seed).integers(0, len(rows), len(rows)))
-    doubled = arrived(pa.concat_tables([rows, again]), life.lateness(), seed)
+    doubled = arrived(pa.concat_tables([rows, again]), lateness(whole), seed)
     outcome = align(cut(doubled, batches), SETTINGS)
-    assert outcome.ticks() == in_order(life).ticks()
+    assert outcome.ticks() == whole.ticks()
     assert outcome.aligner.counters["late"] == 0
 
 
@@ -116,7 +118,7 @@ def test_doubled_rows_change_nothing(life: Life, batches: list[int], seed: int) 
 def test_a_restored_snapshot_goes_on_as_if_never_interrupted(
     life: Life, batches: list[int], seed: int, stop: int
 ) -> None:
-    parts = cut(arrived(life.rows(), life.lateness(), seed), batches)
+    parts = cut(arrived(life.rows(), 3.0, seed), batches)
     straight = align(parts, SETTINGS)
     first = align(parts[:stop], SETTINGS, flush=False)
     state = first.aligner.snapshot()
