@@ -28,7 +28,7 @@ from ingest.values import Floats, canonical, numbers, plain
 Origin = str | Callable[[int], str]
 """Where rows come from: a name, to which the row number is added, or a function of the row."""
 
-ITEMISED = 100
+ITEMISED = 1000
 """Rejected rows named one by one per reason and call; further ones share one summary."""
 
 Mask = NDArray[np.bool_]
@@ -65,7 +65,7 @@ def normalise(
         ``no_machine``, ``localhost``, ``no_job``, ``bad_gpu``.
     """
     rules = rules or Rules()
-    budget = budget or NameBudget(rules.max_unknown_metrics)
+    budget = budget or NameBudget.of(rules)
     if table.num_rows == 0:
         return Decoded(empty_samples())
     columns = _Columns(table)
@@ -256,9 +256,7 @@ def _metrics(
         metric = resolution.metric
         if not count:
             continue
-        if not metric.known and (
-            len(metric.name) > rules.max_name_length or not budget.admits(metric.name)
-        ):
+        if not metric.known and not budget.admits(metric.name):
             counts["unknown_name"] += count
             continue
         found.setdefault(metric.name, []).append((resolution, values))

@@ -92,12 +92,22 @@ class NameBudget:
     """The unknown metric names accepted so far, at most ``limit``; lives as long as a decoder."""
 
     limit: int
+    max_length: int = 200
     names: set[str] = field(default_factory=set)
 
     def admits(self, name: str) -> bool:
-        """Whether an unknown name is, or still can be, accepted."""
+        """Whether an unknown name is, or still can be, accepted.
+
+        A name is printable text of bounded length without quotes and backslashes.
+        """
         if name not in self.names:
-            if len(self.names) >= self.limit:
+            odd = not name or not name.isprintable() or '"' in name or "\\" in name
+            if odd or len(name) > self.max_length or len(self.names) >= self.limit:
                 return False
             self.names.add(name)
         return True
+
+    @classmethod
+    def of(cls, rules: Rules) -> NameBudget:
+        """A fresh budget with the rules' bounds."""
+        return cls(rules.max_unknown_metrics, rules.max_name_length)

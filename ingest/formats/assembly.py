@@ -119,7 +119,7 @@ class Assembler:
             # No value of a machine, or one whose meaning nobody has told us.
             if declared == "distribution" or catalogue.ignored(name):
                 return "ignored"
-            if len(name) > rules.max_name_length or not self._budget.admits(metric.name):
+            if not self._budget.admits(metric.name):
                 return "unknown_name"
             if declared == "counter":
                 metric = replace(metric, fold="sum")

@@ -125,6 +125,7 @@ class JsonDecoder:
             batch.reject(fault, ends[index] - first[index])
         kept = [index for index in range(len(messages)) if index not in twice]
         self._read([messages[i] for i in kept], [origins[i] for i in kept], batch)
+        self._take(batch)
 
     # ------------------------------------------------------------ the slow way
 
@@ -142,33 +143,36 @@ class JsonDecoder:
         rows = content if isinstance(content, list) else [content]
         if len(rows) > self.context.rules.max_rows_per_message:
             return batch.reject(rejected("too_many_rows", origin, len(rows), b""), len(rows))
-        if isinstance(content, dict) and "machine" not in content and "machines" in content:
+        if isinstance(content, dict) and isinstance(content.get("machines"), list):
             return self._assign(message, origin, batch)
+        if self._learn(rows, batch):
+            return self._read_one(message, origin, batch)
         for number, row in enumerate(rows):
             place = origin if content is not rows else f"{origin}, row {number}"
             if isinstance(row, dict):
                 batch.slow.append((place, row))
             else:
                 batch.reject(rejected("not_a_row", place, "not a JSON object", message))
-        self._learn(batch)
         return None
 
     def _read_lines(self, message: bytes, origin: str, batch: _Batch) -> None:
         lines = message.count(b"\n") + 1
         if lines > self.context.rules.max_rows_per_message:
             return batch.reject(rejected("too_many_rows", origin, f"{lines} lines", b""), lines)
-        rows, places, other = [], [], []
+        rows, places = [], []
+        other: list[tuple[int, bytes]] = []
         for number, line in enumerate(message.split(b"\n"), 1):
             text = line.strip()
             if text.startswith(b"{") and text.endswith(b"}"):
                 rows.append(text)
                 places.append(f"{origin}, line {number}")
             elif text:
-                other.append(number)
+                other.append((number, text))
         if other:
-            detail = f"line {other[0]} is not a JSON object, nor are {len(other) - 1} other lines"
-            payload = b"" if rows else message
-            batch.reject(rejected("undecodable", origin, detail, payload), len(other))
+            place = f"{origin}, line {other[0][0]}"
+            detail = f"not a JSON object, nor are {len(other) - 1} other lines"
+            payload = b"\n".join(text for _, text in other)
+            batch.reject(rejected("undecodable", place, detail, payload), len(other))
         return self._read(rows, places, batch)
 
     def _assign(self, message: bytes, origin: str, batch: _Batch) -> None:
@@ -179,12 +183,13 @@ class JsonDecoder:
         else:
             batch.reject(assignment)
 
-    def _learn(self, batch: _Batch) -> None:
-        new = self._shape.unknown(row for _, row in batch.slow[batch.learned :])
-        batch.learned = len(batch.slow)
+    def _learn(self, rows: Sequence[Any], batch: _Batch) -> bool:
+        """Whether the rows had keys that the compiled decoder did not know, and now does."""
+        new = self._shape.unknown(row for row in rows if isinstance(row, dict))
         if new:
             self._take(batch)
             self._shape.learn(new)
+        return bool(new)
 
     def _take_slow(self, batch: _Batch) -> None:
         rows, batch.slow = batch.slow, []
@@ -215,7 +220,6 @@ class _Batch:
         self.origins: list[str] = []
         self.first: list[int] = []
         self.slow: list[tuple[str, dict[str, Any]]] = []
-        self.learned = 0
 
     def add(
         self,

@@ -53,7 +53,7 @@ class Context:
 
     def budget(self) -> NameBudget:
         """A fresh bound on unknown names, one per decoder."""
-        return NameBudget(self.rules.max_unknown_metrics)
+        return NameBudget.of(self.rules)
 
 
 def too_large(message: bytes, origin: str, rules: Rules) -> Rejected | None:

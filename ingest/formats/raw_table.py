@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.rules import TimeUnit
-from ingest.timestamps import UTC_NS, number_to_ns, parse_ns
+from ingest.timestamps import UTC_NS, number_to_ns, parse_ns, to_ns
 
 
 class RawTable:
@@ -80,12 +80,13 @@ def text_column(values: Sequence[Any]) -> pa.Array:
 
 
 def time_column(values: Sequence[Any], unit: TimeUnit) -> pa.Array:
-    """Times: numbers or texts as they are, a mixture as instants."""
+    """Numbers and texts as instants, null where they are none."""
     for kind in (pa.int64(), pa.string()):
         try:
-            return pa.array(values, kind)
+            ns, usable = to_ns(pa.array(values, kind), unit)
         except (OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
-            pass
+            continue
+        return pa.array(ns, mask=~usable).cast(UTC_NS)
     return pa.array([_instant(v, unit) for v in values], pa.int64()).cast(UTC_NS)
 
 

@@ -54,8 +54,6 @@ class RowShape:
 
     def _welcome(self, key: str) -> bool:
         rules = self._context.rules
-        if len(key) > rules.max_name_length:
-            return False
         if key in rules.identity.key_names() or key in rules.identity.labels:
             return True
         catalogue = self._context.catalogue
