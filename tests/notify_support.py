@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -135,6 +136,14 @@ def enqueue(database: Database, *notices: Notice, to: tuple[str, ...] = ("fake",
     )
     with database.write() as session:
         outbox.enqueue(session, notices)
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on just now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -18,14 +17,18 @@ from tests.notify_support import (
     answers,
     closes,
     drips,
+    enqueue,
+    free_port,
     hangs,
     late,
+    make_dispatcher,
     make_note,
+    make_notice,
     misbehaving,
     only_receiver,
     webhook_settings,
 )
-from tests.serve_support import START_NS
+from tests.serve_support import START_NS, HandClock, memory_database
 
 NOW = START_NS
 
@@ -116,11 +119,32 @@ def test_the_documentation_says_what_happens() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "act", "expected", "said"), OUTCOMES, ids=[o[0] for o in OUTCOMES]
+)
+def test_what_becomes_of_the_message(name: str, act: Behaviour, expected: str, said: str) -> None:
+    del name, said
+    clock = HandClock()
+    clock.forward(2)
+    database = memory_database(clock)
+    with misbehaving(act) as server:
+        receiver = only_receiver(webhook_settings(server.url, timeout_seconds=0.4))
+        dispatcher = make_dispatcher(database, receiver)
+        enqueue(database, make_notice(), to=("hook",))
+        outcomes = dispatcher.drain()
+        clock.forward(60)
+        outcomes += dispatcher.drain()
+        keys = server.keys()
+        bodies = {request.body for request in server.requests}
+    retried = expected.startswith("retry")
+    ends = ["retried", "delivered"] if retried else [{"gave up": "dead"}.get(expected, expected)]
+    assert outcomes == ends
+    assert keys == ["llama-m-3:1"] * len(ends)
+    assert len(bodies) == 1
+
+
 def test_a_closed_port_is_retried() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    receiver = only_receiver(webhook_settings(f"http://127.0.0.1:{port}/"))
+    receiver = only_receiver(webhook_settings(f"http://127.0.0.1:{free_port()}/"))
     result = receiver.send(make_note(), Context(NOW))
     assert isinstance(result, Retry)
     assert result.whole_receiver

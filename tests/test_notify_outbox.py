@@ -446,7 +446,8 @@ def test_retention_forgets_what_is_finished_and_keeps_what_is_not(
     dispatcher.drain()
     clock.forward(10 * DAY)
     with database.write() as session:
-        assert prune(session, clock() - 9 * DAY * SECOND) == 5
+        gone = [prune(session, clock() - 9 * DAY * SECOND, limit=2) for _ in range(3)]
+        assert gone == [4, 1, 0]
         assert session.scalar(select(func.count()).select_from(OutboxAttemptRow)) == 1
         assert [lane.key for lane in session.scalars(select(LaneRow))] == ["llama-waits"]
     assert states(database) == {"fake llama-waits:1": "pending"}

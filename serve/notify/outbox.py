@@ -135,13 +135,20 @@ def give_up_unknown(session: Session, known: set[str], before_ns: int, now_ns: i
     return int(done.rowcount)
 
 
-def prune(session: Session, before_ns: int) -> int:
-    """Retention: forget what was finished, and lanes that came to rest, before a time."""
-    finished = select(OutboxRow.id).where(
-        OutboxRow.state != "pending", OutboxRow.finished_at_ns < before_ns
+def prune(session: Session, before_ns: int, limit: int = 2_000) -> int:
+    """Retention: forget what was finished, and lanes that came to rest, before a time.
+
+    At most ``limit`` of each, so that nobody waits long for the transaction; call it again
+    until it returns 0.
+    """
+    finished = (
+        select(OutboxRow.id)
+        .where(OutboxRow.state != "pending", OutboxRow.finished_at_ns < before_ns)
+        .limit(limit)
     )
-    session.execute(delete(OutboxAttemptRow).where(OutboxAttemptRow.outbox_id.in_(finished)))
-    rows: Any = session.execute(delete(OutboxRow).where(OutboxRow.id.in_(finished)))
+    ids = list(session.scalars(finished))
+    session.execute(delete(OutboxAttemptRow).where(OutboxAttemptRow.outbox_id.in_(ids)))
+    session.execute(delete(OutboxRow).where(OutboxRow.id.in_(ids)))
     waiting = (
         select(OutboxRow.id)
         .where(OutboxRow.receiver == LaneRow.receiver, OutboxRow.key == LaneRow.key)
@@ -151,10 +158,15 @@ def prune(session: Session, before_ns: int) -> int:
     # A receiver that believes an incident open must still hear of its end.
     lost_ns = before_ns - OPEN_LANES_DAYS * 86_400 * SECOND_NS
     at_rest = LaneRow.told_status.in_(("", "resolved")) | (LaneRow.changed_at_ns < lost_ns)
-    lanes: Any = session.execute(
-        delete(LaneRow).where(LaneRow.changed_at_ns < before_ns, at_rest, ~waiting)
+    lanes = list(
+        session.scalars(
+            select(LaneRow).where(LaneRow.changed_at_ns < before_ns, at_rest, ~waiting).limit(limit)
+        )
     )
-    return int(rows.rowcount) + int(lanes.rowcount)
+    for lane in lanes:
+        session.delete(lane)
+    session.flush()
+    return len(ids) + len(lanes)
 
 
 def backlog(session: Session) -> dict[str, dict[str, int]]:

@@ -6,6 +6,7 @@ words, what to do, commands to copy, links. Plain text; receivers escape it them
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from serve.notify.note import Note
 
 MAX_EVIDENCE = 6
 _LATE_NS = 120_000_000_000
+
+_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 
 _TAGS = {
     "corrected": "CORRECTED",
@@ -161,7 +164,8 @@ def _evidence(note: Note, alert: dict[str, Any]) -> tuple[str, ...]:
 
 def _links(note: Note) -> tuple[tuple[str, str], ...]:
     links = {**((note.alert or {}).get("links") or {}), **note.links}
-    usable = {k: v for k, v in links.items() if v.startswith(("http://", "https://"))}
+    # What is no URL by RFC 3986 would make some receivers refuse the whole message.
+    usable = {k: v for k, v in links.items() if _URL.fullmatch(v)}
     order = ("page", "alert", "job", "picture")
     names = sorted(usable, key=lambda k: (order.index(k) if k in order else len(order), k))
     return tuple((name, usable[name]) for name in names)
