@@ -38,7 +38,7 @@ def read_toml(path: Path) -> Mapping[str, Any]:
 
 
 _METRIC_KEYS = {f.name for f in fields(Metric)} - {"name", "known"} | {"aliases"}
-_ALIAS_KEYS = {"name", "factor", "offset", "counter", "field", "per", "over", "where"}
+_ALIAS_KEYS = {"name", "factor", "offset", "counter", "field", "per", "over", "several", "where"}
 _CHOICES: dict[str, tuple[str, ...]] = {
     "kind": get_args(Kind),
     "scope": get_args(MetricScope),
@@ -132,6 +132,9 @@ def _alias(
         raise CatalogueError(f"{key}.counter: {counter!r} is not a bool")
     if counter and (factor < 0 or offset != 0):
         raise CatalogueError(f"{key}.factor: a counter cannot be inverted or shifted")
+    several = spec.get("several", metric.scope == "port" or bool(spec.get("over")))
+    if not isinstance(several, bool):
+        raise CatalogueError(f"{key}.several: {several!r} is not a bool")
     for option in ("per", "over"):
         if not isinstance(spec.get(option, ""), str):
             raise CatalogueError(f"{key}.{option}: must be a text")
@@ -148,6 +151,7 @@ def _alias(
         part=name if len(names) > 1 else "",
         per=spec.get("per", ""),
         over=spec.get("over", ""),
+        several=several,
         where=_where(spec.get("where", {}), f"{key}.where"),
     )
     for each in names:

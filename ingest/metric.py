@@ -91,6 +91,8 @@ class Resolution:
         add up.
     per
         Name of the column by which the raw value is divided first, or empty.
+    several
+        Several series of one machine are always folded into its value (ports, disks, CPUs).
     over
         Label whose number of values divides the sum of a metric's series, or empty.
     where
@@ -106,6 +108,7 @@ class Resolution:
     part: str = ""
     per: str = ""
     over: str = ""
+    several: bool = False
     where: tuple[tuple[str, re.Pattern[str], bool], ...] = ()
 
     def column(self) -> str:

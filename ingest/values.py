@@ -114,10 +114,13 @@ def countable(value: float, resolution: Resolution) -> bool:
         return True
     if resolution.counter and resolution.metric.saturating and value == SATURATED_UINT32:
         return False
-    return resolution.metric.blank == "none" or not bool(_is_blank(np.float64(value)))
+    blank = value >= BLANK_INT64 or any(
+        start <= value < start + 16 for start in (BLANK_INT32, BLANK_FP64)
+    )
+    return not blank or resolution.metric.blank == "none"
 
 
-def _is_blank(raw: Floats | np.float64) -> NDArray[np.bool_]:
+def _is_blank(raw: Floats) -> NDArray[np.bool_]:
     blank: NDArray[np.bool_] = (
         ((raw >= BLANK_INT32) & (raw < BLANK_INT32 + 16))
         | ((raw >= BLANK_FP64) & (raw < BLANK_FP64 + 16))

@@ -133,8 +133,7 @@ class Assembler:
         where = (self._machine(labels), job, gpu, mig, column)
         slot = self._slots.get(where)
         if slot is None:
-            several = bool(resolution.over or resolution.where or metric.scope == "port")
-            slot = self._slots[where] = Slot(*where, resolution, several)
+            slot = self._slots[where] = Slot(*where, resolution, resolution.several)
         slot.members.add(hash(frozenset(labels.items())))
         slot.several |= len(slot.members) > 1
         return Target(slot, labels.get(resolution.over, ""))

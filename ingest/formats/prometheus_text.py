@@ -107,8 +107,10 @@ class PrometheusTextDecoder:
         if not brace:
             head, _, tail = line.partition(" ")
         words = tail.split()
+        if not 1 <= len(words) <= 2:
+            return None
         target = self._assembler.known(head)
-        if target is not None and 1 <= len(words) <= 2:
+        if target is not None:
             try:
                 return target, float(words[0]), _time(float(words[1])) if words[1:] else None
             except ValueError:
