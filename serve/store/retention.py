@@ -92,11 +92,8 @@ def measure(database: Database, metrics: Metrics) -> None:
             table = mapper.local_table
             count = session.scalar(select(func.count()).select_from(table)) or 0
             metrics.table_rows.labels(table=table.name).set(count)  # type: ignore[attr-defined]
-        counts = dict(
-            session.execute(
-                select(AlertRow.status, func.count()).group_by(AlertRow.status)
-            ).tuples()
-        )
+        by_status = select(AlertRow.status, func.count()).group_by(AlertRow.status)
+        counts: dict[str, int] = dict(session.execute(by_status).tuples().all())
         size = session.scalar(select(func.sum(HistoryRow.size_bytes))) or 0
         breaker = session.get(ServiceStateRow, "breaker")
     for status in ("open", "acknowledged", "resolved"):

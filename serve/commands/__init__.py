@@ -1,0 +1,1 @@
+"""One file a command; what a command does is imported when it is called."""
