@@ -1,0 +1,82 @@
+"""A worker on Kafka for the tests, in this process or (``python -m tests.kafka_worker``) in one
+of its own that can be killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from detect.pipeline import Pipeline
+from ingest.assignments import Assignments
+from ingest.catalogue import Catalogue
+from ingest.formats.arrow_stream import ArrowDecoder
+from ingest.formats.json_rows import JsonDecoder
+from ingest.formats.protocol import Context, Decoder
+from serve.config import AlertSettings, LogSettings, WorkerSettings
+from serve.kafka.alerts_topic import AlertsTopic, TopicTail
+from serve.kafka.dead_letter import DeadLetters
+from serve.kafka.producer import Producer
+from serve.kafka.settings import KafkaSettings
+from serve.kafka.source import KafkaSource
+from serve.lifecycle import Lifecycle
+from serve.links import Links
+from serve.logs import configure_logs
+from serve.metrics import Metrics
+from serve.pump import EventPump
+from serve.store.base import Database
+from serve.worker import Worker, WorkerParts
+from tests.serve_support import KeptOutbox, ThresholdDetector
+
+CATALOGUE = Catalogue.default()
+
+
+def make_decoder(kind: str, assignments: Assignments) -> Decoder | None:
+    """The formats that these tests send."""
+    context = Context(CATALOGUE, assignments=assignments)
+    if kind in ("json", "application/json"):
+        return JsonDecoder(context)
+    if kind in ("arrow", "application/vnd.apache.arrow.stream"):
+        return ArrowDecoder(context)
+    return None
+
+
+def kafka_worker(
+    settings: KafkaSettings, database: Database, *, owner: str = "w", **source: Any
+) -> Worker:
+    """A worker with everything that it has in production but notifications."""
+    producer = Producer(settings)
+    publisher = AlertsTopic(producer, TopicTail(settings), settings.alerts_topic)
+    parts = WorkerParts(
+        source=KafkaSource(settings, database, make_decoder, owner=owner, **source),
+        pipeline=Pipeline(CATALOGUE, ThresholdDetector),
+        database=database,
+        lifecycle=Lifecycle(AlertSettings(), Links("http://weaklink")),
+        outbox=KeptOutbox(),
+        metrics=Metrics("test"),
+        settings=WorkerSettings(id=owner, poll_seconds=0.2),
+        rejects=DeadLetters(producer, settings.dead_letter_topic),
+        pump=EventPump(database, publisher),
+    )
+    return Worker(parts)
+
+
+def main() -> None:
+    """Run until SIGTERM; ``argv[1]`` is a JSON file with settings, database and owner."""
+    body = json.loads(Path(sys.argv[1]).read_text())
+    configure_logs(LogSettings(level="info", format="json"))
+    database = Database(body["database"], clock=time.time_ns)
+    worker = kafka_worker(KafkaSettings(**body["kafka"]), database, owner=body["owner"])
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    worker.start()
+    stop.wait()
+    worker.stop()
+
+
+if __name__ == "__main__":
+    main()
