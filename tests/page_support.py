@@ -96,7 +96,7 @@ class FakeService:
             "version": 1,
             "episode": 1,
             "changed_at": rfc3339(alert.detected_at_ns),
-            "earlier_incidents": {},
+            "earlier_incidents": {alert.machine: 0},
             "feedback": [],
             "page_reason": "page",
             "commands": [

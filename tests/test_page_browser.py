@@ -16,6 +16,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from replay.report import write_report
+from serve.store.base import Database
+from tests.api_support import Api
 from tests.browser_support import (
     browser,
     console_errors,
@@ -24,6 +26,7 @@ from tests.browser_support import (
     require_browser,
 )
 from tests.page_support import HOSTILE, SECOND, FakeService, fake_app, made_alert, running
+from tests.serve_support import HandClock, change, make_alert
 from tests.test_report_html import made_data
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -363,6 +366,41 @@ def test_a_token_opens_the_locked_page_and_its_actions(driver: Driver) -> None:
         driver.find_element(By.CSS_SELECTOR, "form[data-post$=acknowledge] button").click()
         wait(driver, lambda d: texts(d, "#alert-head .tag") == ["acknowledged"])
     assert all("401" in message for message in console_errors(driver))
+
+
+def test_an_alert_of_the_real_service_appears_and_is_acknowledged(
+    driver: Driver, tmp_path: Path
+) -> None:
+    clock = HandClock(time.time_ns())
+    database = Database(f"sqlite:///{tmp_path}/weaklink.db", clock=clock)
+    database.migrate()
+    api = Api(database)
+    api.clock = clock
+    stop = fleet()  # only its flag is used
+    with running(api.app, stop) as address:
+        driver.get(address)
+        wait(driver, lambda d: texts(d, "#live") == ["live"])
+        alert = make_alert("node-0017", id="a1", detected_at_ns=clock())
+        with database.write() as session:
+            applied = api.services.lifecycle.apply(
+                session, [change("opened", alert)], now_ns=clock()
+            )
+        api.services.told(applied)
+        wait(driver, lambda d: texts(d, ".alert h3 a") == ["node-0017 is slow"], seconds=2)
+        driver.find_element(By.CSS_SELECTOR, ".alert h3 a").click()
+        wait(driver, lambda d: texts(d, "h1") == ["node-0017 is slow ▲ open"])
+        driver.find_element(By.CSS_SELECTOR, "form[data-post$=acknowledge] button").click()
+        wait(driver, lambda d: texts(d, "#alert-head .tag") == ["acknowledged"])
+        driver.find_element(By.CSS_SELECTOR, "details.menu > summary").click()
+        driver.find_element(By.NAME, "comment").send_keys("swap of a cable")
+        driver.find_element(By.NAME, "created_by").send_keys("ada", Keys.ENTER)
+        wait(driver, lambda d: texts(d, "#news") == ["Silenced."])
+        driver.get("about:blank")
+        api.services.broadcast.close()
+        assert api.get("alerts/a1").json()["status"] == "acknowledged"
+        assert api.get("silences").json()["items"][0]["machine"] == "node-0017"
+    # Nobody runs the job: its scores and metrics are not there, which the page bears.
+    assert all("404" in message for message in console_errors(driver))
 
 
 def test_a_report_draws_from_the_disk_alone(driver: Driver, tmp_path: Path) -> None:

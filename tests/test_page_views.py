@@ -130,6 +130,8 @@ def test_a_resolved_alert_offers_no_acknowledgement(service: FakeService, page: 
 def test_a_repeat_offender_is_called_one(service: FakeService, page: Caller) -> None:
     service.alerts["a1"]["earlier_incidents"] = {"m3": 2}
     assert "m3 was named in 2 earlier incidents." in page.get("/alerts/a1").text
+    service.alerts["a1"]["earlier_incidents"] = {"m3": 0}
+    assert "earlier incident" not in page.get("/alerts/a1").text
 
 
 def test_feedback_given_before_is_shown(service: FakeService, page: Caller) -> None:

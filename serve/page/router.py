@@ -128,6 +128,7 @@ def page_router() -> APIRouter:
     @view("/alerts/{alert_id}")
     async def alert(request: Request) -> HTMLResponse:
         found = await ask(request, f"/alerts/{path_segment(request.path_params['alert_id'])}")
+        active, _ = await _active(request, job=found["job"])
         reason = REASONS.get(found.get("page_reason", ""), "")
         return render(
             request,
@@ -135,7 +136,8 @@ def page_router() -> APIRouter:
             alert=found,
             **_beat(await _job_of(request, found["job"])),
             commands=found.get("commands") or [],
-            earlier=sorted((found.get("earlier_incidents") or {}).items())[:5],
+            earlier=_repeated(found.get("earlier_incidents") or {}),
+            marked=[found, *(a for a in active if a["id"] != found["id"])],
             feedback=found.get("feedback") or [],
             links=_links(found.get("links") or {}),
             page_reason=f"Paging: {reason}." if reason else "",
@@ -209,6 +211,12 @@ def _job(job: dict[str, Any], active: list[dict[str, Any]]) -> dict[str, Any]:
         "machine_count": machines if isinstance(machines, int) else len(machines),
         "alert_count": sum(a["job"] == job["job"] for a in active),
     }
+
+
+def _repeated(earlier: dict[str, int]) -> list[tuple[str, int]]:
+    """Machines that were named before, the most often named first."""
+    named = [(name, count) for name, count in earlier.items() if count > 0]
+    return sorted(named, key=lambda item: (-item[1], item[0]))[:5]
 
 
 def _links(links: dict[str, str]) -> list[tuple[str, str]]:

@@ -31,7 +31,6 @@ export function alarms() {
   const found = new Map();
   for (const node of document.querySelectorAll("[data-role=alerts]")) {
     for (const alert of JSON.parse(node.textContent)) {
-      if (alert.status === "resolved" && !document.querySelector("[data-around]")) continue;
       for (const machine of alert.machines) {
         if (!found.has(machine)) found.set(machine, { onsetMs: Date.parse(alert.onset), status: alert.status, id: alert.id });
       }
