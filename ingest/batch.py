@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from ingest.samples import KEY_COLUMNS
 
+_FEW = 100
+"""Up to so many rows a dictionary of Python is faster than one of Arrow."""
+
 
 @dataclass(slots=True)
 class Batch:
@@ -48,25 +51,31 @@ def read_batch(table: pa.Table) -> Batch:
     """
     chunks = table.to_batches()
     whole = chunks[0] if len(chunks) == 1 else table.combine_chunks().to_batches()[0]
-    arrays = dict(zip(table.column_names, whole.columns, strict=True))
-    ts, machine, gpu = arrays["ts"], arrays["machine"], arrays.get("gpu")
+    rows = len(whole)
+    arrays = dict(zip(whole.schema.names, whole.columns, strict=True))
+    ts, gpu = arrays["ts"], arrays.get("gpu")
     if ts.type.unit != "ns":
         ts = ts.cast(pa.timestamp("ns", tz="UTC"))
-    if not pa.types.is_dictionary(machine.type):
-        machine = machine.dictionary_encode()
-    rows = len(whole)
+    names, name = _names(arrays["machine"])
     if gpu is None or gpu.null_count == rows:
         gpus = np.full(rows, -1, dtype=np.int64)
     else:
         gpus = gpu.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return Batch(
-        ts=ts.view(pa.int64()).to_numpy(),
-        names=machine.dictionary.to_pylist(),
-        name=machine.indices.to_numpy().astype(np.int64),
-        gpu=gpus,
-        columns=[
-            (name, array.to_numpy(zero_copy_only=False))
-            for name, array in arrays.items()
-            if name not in KEY_COLUMNS and array.null_count < rows
-        ],
-    )
+    columns = [
+        (key, array.to_numpy(zero_copy_only=False))
+        for key, array in arrays.items()
+        if key not in KEY_COLUMNS and array.null_count < rows
+    ]
+    stamps = ts.to_numpy(zero_copy_only=False).view(np.int64)
+    return Batch(stamps, names, name, gpus, columns)
+
+
+def _names(machine: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct names, and the index of each row's."""
+    if len(machine) <= _FEW and not pa.types.is_dictionary(machine.type):
+        index: dict[str, int] = {}
+        place = [index.setdefault(name, len(index)) for name in machine.to_pylist()]
+        return list(index), np.array(place, dtype=np.int64)
+    if not pa.types.is_dictionary(machine.type):
+        machine = machine.dictionary_encode()
+    return machine.dictionary.to_pylist(), machine.indices.to_numpy().astype(np.int64)

@@ -119,7 +119,9 @@ def established(
     ts, series, machine, present = ts[order], series[order], machine[order], present[:, order]
     needed = MIN_SHARE * np.unique(machine).size
     fastest: float | None = None
-    for column in present:
+    for index, column in enumerate(present):
+        if index and np.array_equal(column, present[index - 1]):
+            continue
         at = np.flatnonzero(column)
         gaps, owner = _gaps(ts[at], series[at])
         owners, first, count = np.unique(owner, return_index=True, return_counts=True)

@@ -50,7 +50,7 @@ class Intake:
         claims = self.quorum.step(
             machine, batch.ts, cap_ns=spans.slice_ns, stalled_ns=spans.stalled_ns
         )
-        reached = self._reached(claims, batch.ts, spans.future_ns, binding=closed_ns is not None)
+        reached = self._reached(claims, batch.ts, spans.future_ns)
         if now_ns is not None:
             reached = min(reached, now_ns + spans.future_ns)
         self.quorum.reach(reached, binding=closed_ns is not None)
@@ -102,9 +102,10 @@ class Intake:
 
     def _usable(self, batch: Batch, closed_ns: int | None) -> Batch:
         most = self._settings.max_gpus
-        bad = (batch.gpu < -1) | (batch.gpu >= most)
-        batch = self._refuse(batch, bad, "bad_gpu", f"gpu is not in 0..{most - 1}")
-        if closed_ns is not None:
+        if int(batch.gpu.min()) < -1 or int(batch.gpu.max()) >= most:
+            bad = (batch.gpu < -1) | (batch.gpu >= most)
+            batch = self._refuse(batch, bad, "bad_gpu", f"gpu is not in 0..{most - 1}")
+        if closed_ns is not None and batch.ts.size and int(batch.ts.min()) < closed_ns:
             late = batch.ts < closed_ns
             batch = self._refuse(batch, late, "late", f"ticks before {closed_ns} ns are closed")
         room = self._settings.max_open_rows - self.rows.size
@@ -115,8 +116,6 @@ class Intake:
         return batch
 
     def _refuse(self, batch: Batch, mask: NDArray[np.bool_], reason: str, detail: str) -> Batch:
-        if not mask.any():
-            return batch
         self.ledger.reject(reason, batch.names, batch.name[mask], batch.ts[mask], detail)
         return batch.at(np.flatnonzero(~mask))
 
@@ -126,18 +125,16 @@ class Intake:
         self.rows.keep(~mask)
 
     def _wanted(self, column: str) -> bool:
-        known, most = self.rows.columns, self._settings.max_metrics
-        if column in known or len(known) < most:
+        most = self._settings.max_metrics
+        if self.rows.knows(column) or len(self.rows.columns) < most:
             return True
         self.ledger.refuse_metric(column, most)
         return False
 
-    def _reached(
-        self, claims: NDArray[np.int64], ts: NDArray[np.int64], future_ns: int, *, binding: bool
-    ) -> int:
+    def _reached(self, claims: NDArray[np.int64], ts: NDArray[np.int64], future_ns: int) -> int:
         """Where the quorum stands after rows of times ``ts`` came in."""
         reached, frontier = median_claim(claims), self.quorum.frontier_ns
-        if frontier is None or not binding or claims.size > 1 or reached <= frontier + future_ns:
+        if frontier is None or claims.size > 1 or reached <= frontier + future_ns:
             return reached
         # A lone machine has no peers to contradict it: it must leap twice to be believed.
         open_ts, bound = self.rows.ts, frontier + future_ns

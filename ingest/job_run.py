@@ -184,16 +184,18 @@ class JobRun:
             ids, first = np.unique(series[order], return_index=True)
             for one, when in zip(ids.tolist(), tick[order][first].tolist(), strict=True):
                 joins.setdefault(when, []).append(one)
+        own, gpus = self._by_scope(samples)
+        return _News(joins, _first(own, self._own_metrics), _first(gpus, self._gpu_metrics))
+
+    def _by_scope(self, samples: Samples) -> tuple[Samples, Samples]:
+        """The samples of machine rows and those of GPU rows."""
+        none = Samples(samples.tick[:0], samples.series[:0], {})
+        if not self._table.has_gpus:
+            return samples, none
         of_gpu = self._table.gpu[samples.series] >= 0
-        metrics: list[dict[str, int]] = []
-        for known, scope in ((self._own_metrics, ~of_gpu), (self._gpu_metrics, of_gpu)):
-            first_tick: dict[str, int] = {}
-            for metric in samples.values.keys() - known:
-                given = scope & np.isfinite(samples.values[metric])
-                if given.any():
-                    first_tick[metric] = int(samples.tick[given].min())
-            metrics.append(first_tick)
-        return _News(joins, *metrics)
+        if of_gpu.all():
+            return none, samples
+        return (samples.at(~of_gpu), samples.at(of_gpu)) if of_gpu.any() else (samples, none)
 
     def _join(self, news: _News, at: int, active: int) -> bool:
         """Whether anything joined in tick ``at``."""
@@ -243,13 +245,7 @@ class JobRun:
 
     def _block(self, samples: Samples, start: int, end: int) -> TickBlock:
         ticks, count = end - start, len(self._machines)
-        of_gpu = self._table.gpu[samples.series] >= 0
-        mixed = of_gpu.any() and not of_gpu.all()
-        own_part = samples.at(~of_gpu) if mixed else samples
-        gpu_part = samples.at(of_gpu) if mixed else samples
-        none = Samples(samples.tick[:0], samples.series[:0], {})
-        if not mixed:
-            own_part, gpu_part = (none, samples) if of_gpu.any() else (samples, none)
+        own_part, gpu_part = self._by_scope(samples)
         layer = self._layer(self._own, own_part, start, ticks)
         panel: Any = None
         if self._gpus.metrics and self._gpus.rows.size:
@@ -275,3 +271,13 @@ class JobRun:
         row = self._row[samples.series]
         values = grid.place(samples.tick - start, row, samples.values, ticks)
         return grid.metrics, values, grid.hold(values, start, self._hold)
+
+
+def _first(samples: Samples, known: set[str]) -> dict[str, int]:
+    """The tick of the first value of each metric that is not known yet."""
+    out: dict[str, int] = {}
+    for metric in samples.values.keys() - known:
+        given = np.isfinite(samples.values[metric])
+        if given.any():
+            out[metric] = int(samples.tick[given].min())
+    return out

@@ -20,43 +20,57 @@ class Rows:
 
 
 class OpenRows:
-    """Append at the end, take what closed; memory follows the largest number of open rows."""
+    """Append at the end, take what closed; memory follows the largest number of open rows.
+
+    The open rows are ``[start, end)`` of the arrays. What closed is mostly a prefix, which is
+    dropped by moving the start; the rest moves to the front only when the end has no room.
+    """
 
     def __init__(self) -> None:
         self.columns: list[str] = []
-        self.size = 0
         self.latest_ns = -(2**62)
+        self._index: dict[str, int] = {}
+        self._open = slice(0, 0)
         self._values = np.empty((0, 64), dtype=np.float64)
         self._ts = np.empty(64, dtype=np.int64)
         self._series = np.empty(64, dtype=np.int64)
         self._entered = np.empty(64, dtype=np.int64)
 
     @property
+    def size(self) -> int:
+        """Number of open rows."""
+        return int(self._open.stop - self._open.start)
+
+    @property
     def ts(self) -> NDArray[np.int64]:
-        return self._ts[: self.size]
+        return self._ts[self._open]
 
     @property
     def series(self) -> NDArray[np.int64]:
-        return self._series[: self.size]
+        return self._series[self._open]
 
     @property
     def entered(self) -> NDArray[np.int64]:
         """The job's frontier when the row came in."""
-        return self._entered[: self.size]
+        return self._entered[self._open]
 
     @property
     def values(self) -> NDArray[np.float64]:
-        return self._values[:, : self.size]
+        return self._values[:, self._open]
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a column."""
+        return name in self._index
 
     def column(self, name: str) -> int:
         """Index of a column, added if new."""
-        try:
-            return self.columns.index(name)
-        except ValueError:
+        index = self._index.get(name)
+        if index is None:
+            index = self._index[name] = len(self.columns)
             self.columns.append(name)
             more = np.full((1, self._values.shape[1]), np.nan)
             self._values = np.concatenate([self._values, more])
-            return len(self.columns) - 1
+        return index
 
     def append(
         self,
@@ -66,9 +80,9 @@ class OpenRows:
         entered: int,
     ) -> None:
         """Add rows; ``columns`` are (index, values) and all others become NaN."""
-        start, end = self.size, self.size + ts.size
-        if end > self._ts.size:
-            self._reserve(end)
+        if self._open.stop + ts.size > self._ts.size:
+            self._make_room(ts.size)
+        start, end = self._open.stop, self._open.stop + ts.size
         if len(columns) < len(self.columns):
             self._values[:, start:end] = np.nan
         for index, values in columns:
@@ -76,7 +90,7 @@ class OpenRows:
         self._ts[start:end] = ts
         self._series[start:end] = series
         self._entered[start:end] = entered
-        self.size = end
+        self._open = slice(self._open.start, end)
         self.latest_ns = max(self.latest_ns, int(ts.max()))
 
     def before(self, end_ns: int) -> tuple[Rows, NDArray[np.bool_]]:
@@ -94,13 +108,15 @@ class OpenRows:
     def keep(self, mask: NDArray[np.bool_]) -> None:
         """Drop all rows but those of the mask."""
         kept = np.flatnonzero(mask)
-        for array in (self._ts, self._series, self._entered):
-            array[: kept.size] = array[kept]
-        self._values[:, : kept.size] = self._values[:, kept]
-        self.size = kept.size
-        self.latest_ns = int(self.ts.max()) if self.size else -(2**62)
-        if self._ts.size > 4096 and self._ts.size > 8 * max(self.size, 1):
-            self._resize(max(2 * self.size, 1024))
+        begin, end = self._open.start, self._open.stop
+        if kept.size and kept[0] != mask.size - kept.size:
+            kept += begin
+            end = begin + kept.size
+            for array in (self._ts, self._series, self._entered):
+                array[begin:end] = array[kept]
+            self._values[:, begin:end] = self._values[:, kept]
+        self._open = slice(end - kept.size, end)
+        self.latest_ns = int(self.ts.max()) if kept.size else -(2**62)
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -113,22 +129,25 @@ class OpenRows:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.columns = list(state["columns"])
+        self._index = {name: index for index, name in enumerate(self.columns)}
         self._ts = state["ts"].copy()
         self._series = state["series"].copy()
         self._entered = state["entered"].copy()
         self._values = state["values"].copy()
-        self.size = self._ts.size
+        self._open = slice(0, self._ts.size)
         self.latest_ns = int(self.ts.max()) if self.size else -(2**62)
 
-    def _reserve(self, rows: int) -> None:
-        self._resize(max(rows, 2 * self._ts.size))
-
-    def _resize(self, rows: int) -> None:
-        used = self.size
-        values = np.empty((len(self.columns), rows), dtype=np.float64)
-        values[:, :used] = self.values
+    def _make_room(self, more: int) -> None:
+        """Move the open rows to the front, of larger or smaller arrays if need be."""
+        needed = self.size + more
+        room = self._ts.size
+        if needed > room // 2 or needed < room // 16:
+            room = max(64, 4 * needed)
+        values = np.empty((len(self.columns), room), dtype=np.float64)
+        values[:, : self.size] = self.values
         self._values = values
         for name in ("_ts", "_series", "_entered"):
-            array = np.empty(rows, dtype=np.int64)
-            array[:used] = getattr(self, name)[:used]
+            array = np.empty(room, dtype=np.int64)
+            array[: self.size] = getattr(self, name)[self._open]
             setattr(self, name, array)
+        self._open = slice(0, self.size)

@@ -18,6 +18,8 @@ class SeriesTable:
         self.max_machines = max_machines
         self.names: list[str] = []
         self._codes: dict[str, int] = {}
+        self._asked: list[str] | None = None
+        self._answer = np.zeros(0, dtype=np.int64)
         self._free_codes: list[int] = []
         self._free_series: list[int] = []
         self._ids = np.full((0, 1), -1, dtype=np.int64)
@@ -31,18 +33,27 @@ class SeriesTable:
         return len(self._codes)
 
     @property
+    def has_gpus(self) -> bool:
+        """Whether any machine ever had a GPU's series."""
+        return self._ids.shape[1] > 1
+
+    @property
     def capacity(self) -> int:
         """Length of arrays that are indexed by series id."""
         return self.machine.size
 
     def encode(self, names: list[str]) -> NDArray[np.int64]:
-        """Codes of machines; -1 for a new machine beyond the limit."""
-        codes = self._codes
-        out = np.empty(len(names), dtype=np.int64)
-        for i, name in enumerate(names):
-            code = codes.get(name)
-            out[i] = self._add(name) if code is None else code
-        return out
+        """Codes of distinct machines; -1 for a new one beyond the limit.
+
+        The same list object is answered from memory until a machine is forgotten.
+        """
+        if names is self._asked:
+            return self._answer
+        found = list(map(self._codes.get, names))
+        if None in found:
+            found = [self._add(n) if c is None else c for n, c in zip(names, found, strict=True)]
+        self._asked, self._answer = names, np.array(found, dtype=np.int64)
+        return self._answer
 
     def ids(self, machine: NDArray[np.int64], gpu: NDArray[np.int64]) -> NDArray[np.int64]:
         """Series ids of rows; ``machine`` are codes, ``gpu`` is MACHINE_ROW or an index."""
@@ -51,7 +62,7 @@ class SeriesTable:
             self._ids = _widen(self._ids, self._ids.shape[0], widest)
         found = self._ids[machine, gpu + 1]
         new = found < 0
-        if new.any():
+        if int(found.min()) < 0:
             pairs = zip(machine[new].tolist(), gpu[new].tolist(), strict=True)
             for code, card in sorted(set(pairs)):
                 self._ids[code, card + 1] = self._new_series(code, card)
@@ -62,6 +73,7 @@ class SeriesTable:
         """Drop machines; return the ids of their series, which others may get from now on."""
         if not codes.size:
             return codes
+        self._asked = None
         rows = self._ids[codes]
         gone = np.sort(rows[rows >= 0])
         self._ids[codes] = -1
@@ -84,6 +96,7 @@ class SeriesTable:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        self._asked = None
         self.names = list(state["names"])
         self._free_codes = list(state["free_codes"])
         self._free_series = list(state["free_series"])

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 FAR_PAST = -(2**62)
 
+TAKEN_BACK_NS = 60_000_000_000
+"""A machine that goes back by more had stamped something wrong before."""
+
 
 class Quorum:
     """Event-time progress of the machines of one job, indexed by small machine codes.
@@ -41,23 +44,25 @@ class Quorum:
         ``stalled_ns`` of the others' progress no longer counts.
         """
         self._grow(int(machine.max()) + 1)
-        seen = np.unique(machine)
+        came = np.zeros(self._known.size, dtype=np.bool_)
+        came[machine] = True
+        seen = np.flatnonzero(came)
         before = self._best[seen]
         self._claim[seen] = FAR_PAST
         np.maximum.at(self._claim, machine, ts)
         claim = self._claim[seen]
-        fresh = ~self._known[seen]
-        # A stamp far ahead that its machine took back proves nothing about later ones.
-        back = claim < before - 60_000_000_000
-        made = np.where(fresh | back, 0, np.clip(claim - before, 0, cap_ns))
-        self._best[seen] = np.where(fresh | back, claim, np.maximum(before, claim))
-        clock = np.where(fresh, self._progress, self._clock[seen] + made)
+        step = claim - before
+        # New machines start here; a stamp far ahead that its machine took back proves nothing.
+        anew = ~self._known[seen] | (step < -TAKEN_BACK_NS)
+        step[anew] = 0
+        self._best[seen] = np.where(anew, claim, np.maximum(before, claim))
+        clock = self._clock[seen] + np.minimum(np.maximum(step, 0), cap_ns)
+        clock[~self._known[seen]] = self._progress
         self._progress = max(self._progress, int(clock.max()))
         self._clock[seen] = np.maximum(clock, self._progress - cap_ns)
         self._heard[seen] = self._progress
         self._known[seen] = True
-        active = self._known & (self._heard >= self._progress - stalled_ns)
-        return self._claim[active]
+        return self._claim[self._known & (self._heard >= self._progress - stalled_ns)]
 
     def reach(self, frontier_ns: int, *, binding: bool) -> None:
         """Move the frontier; never back once it is binding, that is once ticks were closed."""
