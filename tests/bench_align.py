@@ -17,8 +17,21 @@ SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
 
 
-def rows(machines: int, seconds: int, metrics: int, *, gpus: int = 0, seed: int = 0) -> pa.Table:
-    """In-order rows: each second every machine (or each of its GPUs) sends all metrics."""
+def rows(
+    machines: int,
+    seconds: int,
+    metrics: int,
+    *,
+    gpus: int = 0,
+    counters: int = 0,
+    disorder: bool = False,
+    seed: int = 0,
+) -> pa.Table:
+    """Each second every machine (or each of its GPUs) sends all metrics.
+
+    The last ``counters`` metrics are counters. With ``disorder`` rows come up to 2 s late and a
+    tenth of the values is missing; else they are in order and complete.
+    """
     rng = np.random.default_rng(seed)
     names = [f"node-{i:05d}" for i in range(machines)]
     per_second = machines * max(gpus, 1)
@@ -37,8 +50,16 @@ def rows(machines: int, seconds: int, metrics: int, *, gpus: int = 0, seed: int 
     if gpus:
         columns["gpu"] = pa.array(np.tile(np.arange(gpus), machines * seconds), pa.int32())
     for m in range(metrics):
-        columns[f"metric_{m:02d}"] = pa.array(rng.random(ts.size))
-    return pa.table(columns)
+        values = rng.random(ts.size)
+        mask = rng.random(ts.size) < 0.1 if disorder else None
+        if m < metrics - counters:
+            columns[f"metric_{m:02d}"] = pa.array(values, mask=mask)
+        else:
+            columns[f"metric_{m:02d}:counter"] = pa.array(np.cumsum(values), mask=mask)
+    table = pa.table(columns)
+    if disorder:
+        table = table.take(np.argsort(ts + rng.integers(0, 2 * SECOND, ts.size)))
+    return table
 
 
 def aligned(table: pa.Table, batch: int) -> tuple[float, int, int]:
@@ -64,15 +85,17 @@ def aligned(table: pa.Table, batch: int) -> tuple[float, int, int]:
 def main() -> None:
     """Print rows per second and time per tick."""
     print(f"{'case':40} {'rows/s':>12} {'ms/tick':>9} {'us/batch':>9}")
-    for label, machines, seconds, gpus, batch in (
-        ("1,000 machines, batches of 100,000", 1000, 600, 0, 100_000),
-        ("1,000 machines, one batch", 1000, 600, 0, 10**9),
-        ("1,000 machines, batches of 50", 1000, 60, 0, 50),
-        ("10,000 machines, a batch a second", 10_000, 102, 0, 10_000),
-        ("125 machines x 8 GPUs, batches of 100,000", 125, 300, 8, 100_000),
-        ("8 machines, a batch a second", 8, 3600, 0, 8),
+    for label, machines, seconds, gpus, batch, counters, disorder in (
+        ("1,000 machines, batches of 100,000", 1000, 600, 0, 100_000, 0, False),
+        ("the same, 4 of 16 metrics are counters", 1000, 600, 0, 100_000, 4, False),
+        ("the same, out of order and with gaps", 1000, 600, 0, 100_000, 4, True),
+        ("1,000 machines, one batch", 1000, 600, 0, 10**9, 0, False),
+        ("1,000 machines, batches of 50", 1000, 60, 0, 50, 0, False),
+        ("10,000 machines, a batch a second", 10_000, 102, 0, 10_000, 0, False),
+        ("125 machines x 8 GPUs, batches of 100,000", 125, 300, 8, 100_000, 0, False),
+        ("8 machines, a batch a second", 8, 3600, 0, 8, 0, False),
     ):
-        table = rows(machines, seconds, 16, gpus=gpus)
+        table = rows(machines, seconds, 16, gpus=gpus, counters=counters, disorder=disorder)
         taken, ticks, batches = aligned(table, batch)
         done = ticks * machines * max(gpus, 1)
         print(
