@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,12 +12,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kafka import TopicPartition
-from sqlalchemy import select
+from sqlalchemy import select, update
+from sqlalchemy.exc import OperationalError
 
+from ingest.samples import Rejected
 from serve.config import WorkerSettings
 from serve.kafka.settings import KafkaSettings
 from serve.kafka.source import KafkaSource
 from serve.kafka.tables import JobStateRow, PartitionRow
+from serve.source import StepLostError
 from serve.store.tables import EventRow
 from serve.worker import Worker
 from tests.kafka_fakes import FakeConsumer, FakeKafka
@@ -203,3 +208,282 @@ def test_whenever_it_is_killed_the_outcome_is_that_of_an_undisturbed_run(
         ("alert.resolved", "qwen-m-3"),
     ]
     assert _story(Bench(snapshot_seconds=snapshot_seconds), crashes, list(idle)) == expected
+
+
+def test_a_partition_that_moves_takes_its_jobs_along() -> None:
+    bench = Bench(snapshot_seconds=1000)
+    bench.produce(messages("llama", ticks=20), 0)
+    bench.produce(messages("qwen", ticks=20), 1)
+    first = bench.worker(0, 1, owner="w1")
+    bench.turn(first, 6)
+    consumer_of(bench).move(1)
+    bench.turn(first)
+    assert [state.job for state in first.parts.pipeline.jobs()] == ["qwen"]
+    assert bench.states() == ["llama"]  # handed over with a snapshot, so nothing is read again
+    second = bench.worker(0, owner="w2")
+    bench.produce(messages("llama", start=20, ticks=10, low="m-1"), 0)
+    bench.turn(second, 3)
+    assert source_of(second).counts["replayed_rows"] == 0
+    assert [event[:2] for event in bench.events()] == [("alert.opened", "llama-m-1")]
+    (state,) = second.parts.pipeline.jobs()
+    assert (state.job, state.ticks, state.run) == ("llama", 26, 0)
+
+
+def test_an_eager_rebalance_gives_everything_back_and_takes_it_again() -> None:
+    bench = Bench(snapshot_seconds=1000)
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    bench.turn(worker, 3)
+    consumer_of(bench).move(0, how="eager")
+    bench.produce(messages(start=20, ticks=10, low="m-1"))
+    bench.turn(worker, 4)
+    (state,) = worker.parts.pipeline.jobs()
+    assert (state.ticks, state.run) == (26, 0)
+    assert [event[:2] for event in bench.events()] == [("alert.opened", "llama-m-1")]
+    assert bench.partition().epoch == 2
+
+
+def test_partitions_lost_without_notice_are_dropped_and_not_stored() -> None:
+    bench = Bench(snapshot_seconds=1000)
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    bench.turn(worker, 3)
+    consumer_of(bench).move(how="lost")
+    bench.turn(worker)
+    assert worker.parts.pipeline.jobs() == []
+    assert bench.states() == []
+
+
+def test_a_worker_that_was_superseded_stores_nothing_more() -> None:
+    bench = Bench(snapshot_seconds=1000)
+    bench.produce(messages(ticks=20))
+    zombie = bench.worker(0, owner="zombie")
+    bench.turn(zombie, 3)
+    kept = bench.kafka.consumers[-1]
+    heir = bench.worker(0, owner="heir")
+    bench.turn(heir, 3)
+    bench.produce(messages(start=20, ticks=10, low="m-1"))
+    with pytest.raises(StepLostError):
+        bench.turn(zombie)
+    bench.turn(zombie)
+    assert bench.events() == []
+    assert zombie.parts.pipeline.jobs() == []
+    assert source_of(zombie).health().detail["partitions"][0]["stage"] == "fenced"
+    bench.turn(heir, 2)
+    assert [event[:2] for event in bench.events()] == [("alert.opened", "llama-m-1")]
+    kept.move(how="lost")
+    bench.turn(zombie)
+    assert source_of(zombie).health().problem == ""
+
+
+def test_what_retention_deleted_before_it_was_read_is_counted_and_the_rest_goes_on() -> None:
+    bench = Bench(snapshot_seconds=1000)
+    bench.produce(messages(ticks=20))
+    bench.turn(bench.worker(0), 3)
+    bench.produce(messages(start=20, ticks=40))
+    bench.kafka.delete_before(0, 100)
+    worker = bench.worker(0)
+    bench.turn(worker, 6)
+    assert source_of(worker).counts["lost_messages"] == 20
+    assert bench.partition().next_offset == 240
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning() -> None:
+    bench = Bench(snapshot_seconds=1)
+    bench.produce(messages(ticks=60))
+    bench.turn(bench.worker(0), 8)
+    assert bench.states() == ["llama"]
+    del bench.kafka.logs[0]
+    bench.kafka.topic_id = "two"
+    bench.produce(messages("qwen", ticks=30))
+    worker = bench.worker(0)
+    bench.turn(worker, 4)
+    assert source_of(worker).counts["topics_made_anew"] == 1
+    assert [state.job for state in worker.parts.pipeline.jobs()] == ["qwen"]
+    assert bench.partition().next_offset == 120
+
+
+def test_a_partition_cut_short_by_its_brokers_is_read_on_from_its_end() -> None:
+    bench = Bench(snapshot_seconds=1000)
+    bench.produce(messages(ticks=30))
+    bench.turn(bench.worker(0), 4)
+    del bench.kafka.logs[0][100:]
+    worker = bench.worker(0)
+    bench.turn(worker, 4)
+    bench.produce(messages(start=30, ticks=10, low="m-0"))
+    bench.turn(worker, 3)
+    assert source_of(worker).counts["truncations"] == 1
+    assert bench.partition().next_offset == 140
+    assert [event[:2] for event in bench.events()] == [("alert.opened", "llama-m-0")]
+
+
+def test_a_state_that_cannot_be_read_costs_its_job_only() -> None:
+    bench = Bench(snapshot_seconds=1)
+    bench.produce(messages("llama", ticks=20), 0)
+    bench.produce(messages("qwen", ticks=20), 0)
+    bench.turn(bench.worker(0), 8)
+    assert bench.states() == ["llama", "qwen"]
+    with bench.database.write() as session:
+        session.execute(update(JobStateRow).where(JobStateRow.job == "qwen").values(state=b"?"))
+    worker = bench.worker(0)
+    bench.turn(worker)
+    assert source_of(worker).counts["cold_starts"] == 1
+    assert [state.job for state in worker.parts.pipeline.jobs()] == ["llama"]
+
+
+def test_brokers_that_are_away_at_the_start_are_waited_for() -> None:
+    bench = Bench()
+    bench.kafka.down = True
+    worker = bench.worker()
+    health = source_of(worker).health()
+    assert not health.connected
+    assert "no broker answers" in health.problem
+    bench.kafka.down = False
+    bench.turn(worker, 2, seconds=5)
+    assert source_of(worker).health().connected
+
+
+def test_silence_because_kafka_is_away_says_nothing_about_the_machines() -> None:
+    bench = Bench()
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    bench.turn(worker, 3)
+    bench.kafka.down = True
+    bench.turn(worker, 10, seconds=10)
+    (state,) = worker.parts.pipeline.jobs()
+    assert state.ticks == 16
+    assert worker.parts.pipeline.held == {"llama"}
+    assert not source_of(worker).health().connected
+    bench.kafka.down = False
+    bench.turn(worker, 6, seconds=10)
+    (state,) = worker.parts.pipeline.jobs()
+    assert state.ticks == 20  # now the source is idle indeed, and the last ticks are closed
+
+
+def test_a_database_that_is_away_stops_a_take_over_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.produce(messages(ticks=20))
+    worker = bench.worker()
+    consumer_of(bench).move(0)
+    source = source_of(worker)
+
+    def away(*args: object, **options: object) -> None:
+        raise OperationalError("select", {}, Exception("connection refused"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("serve.kafka.source.claim", away)
+        bench.turn(worker, 3)
+        assert "checkpoint" in source.health().problem
+    bench.turn(worker, 3)
+    assert source.health().problem == ""
+    assert bench.partition().next_offset == 80
+
+
+def test_the_wall_clock_waits_while_old_messages_are_read() -> None:
+    bench = Bench(poll_messages=8)
+    bench.produce(messages(ticks=20))
+    bench.pass_time(3600)
+    worker = bench.worker(0)
+    bench.turn(worker, 3)
+    assert worker.parts.pipeline.held == {"llama"}
+    health = source_of(worker).health()
+    assert health.lag_messages == 80 - 24
+    assert health.lag_seconds is not None
+    assert health.lag_seconds > 3600
+    bench.turn(worker, 8)
+    assert worker.parts.pipeline.held == set()
+    assert source_of(worker).health().lag_seconds == 0
+
+
+def test_a_group_without_offsets_may_begin_with_the_newest() -> None:
+    bench = Bench(start="latest")
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    bench.produce(messages(start=20, ticks=5))
+    bench.turn(worker, 2)
+    assert bench.partition().next_offset == 100
+    assert worker.parts.metrics.rows._value.get() == 20
+
+
+def test_offsets_committed_by_the_group_count_where_no_checkpoint_does() -> None:
+    bench = Bench()
+    bench.produce(messages(ticks=20))
+    bench.kafka.committed[TopicPartition("telemetry", 0)] = 60
+    worker = bench.worker(0)
+    bench.turn(worker, 2)
+    assert worker.parts.metrics.rows._value.get() == 20
+
+
+def test_states_of_jobs_that_ended_are_deleted() -> None:
+    bench = Bench(snapshot_seconds=1)
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    bench.turn(worker, 5)
+    assert bench.states() == ["llama"]
+    for _ in range(80):
+        bench.turn(worker, 1, seconds=60)
+    assert worker.parts.pipeline.jobs() == []
+    assert bench.states() == []
+
+
+def test_a_stop_leaves_a_snapshot_and_the_committed_offset() -> None:
+    bench = Bench(snapshot_seconds=1000, commit_interval_seconds=1000)
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    bench.turn(worker, 4)
+    source_of(worker).close()
+    assert bench.states() == ["llama"]
+    assert bench.kafka.committed == {TopicPartition("telemetry", 0): 80}
+    assert consumer_of(bench).closed
+
+
+def test_a_stop_in_the_middle_of_a_turn_leaves_no_snapshot_of_what_is_not_stored() -> None:
+    bench = Bench(snapshot_seconds=1000)
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    source = source_of(worker)
+    bench.turn(worker, 1)
+    source.prepare(worker.parts.pipeline, source.poll(0))
+    source.close()
+    assert bench.states() == []
+
+
+def test_a_poison_message_is_rejected_with_its_origin_and_its_neighbours_are_not() -> None:
+    bench = Bench()
+    good = messages(ticks=5)
+    bench.produce([*good[:7], b"{poison", *good[7:]])
+    bench.kafka.put(0, b"\x00\x01", headers=(("content-type", b"application/x-unheard-of"),))
+    bench.kafka.put(0, None)
+    kept: list[Rejected] = []
+
+    class Sink:
+        def write(self, rejected: Sequence[Rejected]) -> None:
+            kept.extend(rejected)
+
+    worker = bench.worker(0)
+    worker.parts = replace(worker.parts, rejects=Sink())
+    bench.turn(worker, 3)
+    assert {(r.reason, r.origin, r.payload) for r in kept} == {
+        ("undecodable", "telemetry/0/7", b"{poison"),
+        ("unknown_format", "telemetry/0/21", b"\x00\x01"),
+        ("empty", "telemetry/0/22", None),
+    }
+    assert worker.parts.metrics.rows._value.get() == 20
+    assert bench.partition().next_offset == 23
+
+
+def test_a_job_that_floods_does_not_stop_its_neighbour() -> None:
+    bench = Bench(job_messages_per_second=50, poll_messages=1000)
+    bench.produce(messages("flood", ticks=100), key=b"flood")
+    for second in range(30):
+        bench.produce(messages("llama", start=second, ticks=1), key=b"llama")
+        bench.clock.forward(1)
+    worker = bench.worker(0)
+    bench.turn(worker, 2)
+    jobs = {state.job: state for state in worker.parts.pipeline.jobs()}
+    assert jobs["llama"].ticks == 26
+    assert worker.parts.metrics.rows._value.get() == 50 + 120
+    rejected = worker.parts.metrics.rejected.labels(reason="other")._value.get()
+    assert rejected >= 1

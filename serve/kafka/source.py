@@ -127,6 +127,10 @@ class KafkaSource:
                 if self._link.trouble(error):
                     self._lost(list(self._partitions))
         self._open_turn = self._turn
+        now = self._monotonic()
+        for partition in self._partitions.values():
+            fresh = partition.fresh_at is not None and now - partition.fresh_at <= FRESH_SECONDS
+            partition.held = not fresh or partition.stage is not Stage.LIVE
         self._update_health()
         return Polled(decoded, position=self._turn, detail=turn)
 
@@ -224,8 +228,6 @@ class KafkaSource:
             young = bool(messages) and now_ms - messages[-1].timestamp < 1000 * FRESH_SECONDS
             if at_end or young or (messages and partition.lag == 0):
                 partition.fresh_at = now
-            held_back = partition.fresh_at is None or now - partition.fresh_at > FRESH_SECONDS
-            partition.held = held_back or partition.stage is not Stage.LIVE
         return concat_decoded([b.fresh for b in turn.batches.values() if b.fresh is not None])
 
     def _save(
