@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from detect.alert import rfc3339
+from replay.band import Band
 from replay.view.grid import MEDIA_TYPE as GRID
 from replay.view.grid import ScoreGrid
 from serve.api.auth import Reader, Using
@@ -31,7 +32,7 @@ from serve.api.problems import ProblemError, responses
 from serve.api.schemas import ScoresView, SeriesView
 from serve.api.shared import Instant, JobName, MachineName, Name, answer, nanoseconds_of, tagged
 from serve.services import Services
-from serve.store.history import Band, TooMuchHistoryError
+from serve.store.history import TooMuchHistoryError
 from serve.store.tables import JobRow
 
 router = APIRouter(tags=["jobs"])

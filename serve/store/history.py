@@ -8,7 +8,6 @@ ticks come from the pipeline itself (`LiveHistory`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from detect.detector import ScoreFrame
 from detect.history import MetricSlice, ScoreSlice
+from replay.band import Band, peer_band
 from replay.view.grid import ScoreGrid
 from serve.store.base import Database
 from serve.store.blobs import (
@@ -53,22 +53,6 @@ class LiveHistory(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """One machine's metric against its peers (the other machines of the job).
-
-    All arrays are ``[time]`` and NaN where nothing was measured; ``low`` and ``high`` are
-    the peers' 10th and 90th percentiles; ``peers`` counts those with a value.
-    """
-
-    times_ns: NDArray[np.int64]
-    value: NDArray[np.float32]
-    median: NDArray[np.float32]
-    low: NDArray[np.float32]
-    high: NDArray[np.float32]
-    peers: NDArray[np.int64]
-
-
 class HistoryStore:
     """Reads history for the API."""
 
@@ -93,7 +77,8 @@ class HistoryStore:
         grid = _joined(grids, start_ns, end_ns)
         if grid is None or machine not in grid.machines:
             return None
-        return _band(grid, grid.machines.index(machine))
+        times = grid.start_ns + np.arange(grid.scores.shape[1], dtype=np.int64) * grid.step_ns
+        return peer_band(grid.scores, grid.machines.index(machine), times)
 
     def metrics(self, job: str) -> list[str]:
         """Names of the metrics with any history."""
@@ -258,33 +243,3 @@ def _phases(starts: list[tuple[int, str]], first_ns: int) -> tuple[tuple[int, st
         if not kept or kept[-1][1] != name:
             kept.append((at, name))
     return tuple(kept)
-
-
-def _band(grid: ScoreGrid, row: int) -> Band:
-    times = grid.start_ns + np.arange(grid.scores.shape[1], dtype=np.int64) * grid.step_ns
-    peers = np.delete(grid.scores, row, axis=0)
-    count = np.count_nonzero(~np.isnan(peers), axis=0)
-    ordered = np.sort(peers, axis=0)  # NaN last
-    return Band(
-        times,
-        grid.scores[row],
-        _quantile(ordered, count, 0.5),
-        _quantile(ordered, count, 0.1),
-        _quantile(ordered, count, 0.9),
-        count.astype(np.int64),
-    )
-
-
-def _quantile(
-    ordered: NDArray[np.float32], count: NDArray[np.int64], q: float
-) -> NDArray[np.float32]:
-    """Linear interpolation between order statistics, as `numpy.nanquantile`, without its loop."""
-    if ordered.shape[0] == 0:
-        return np.full(count.shape, np.nan, np.float32)
-    at = q * np.maximum(count - 1, 0)
-    low = np.floor(at).astype(np.intp)
-    high = np.minimum(low + 1, np.maximum(count - 1, 0)).astype(np.intp)
-    column = np.arange(count.size)
-    below, above = ordered[low, column], ordered[high, column]
-    mixed = below + (above - below) * (at - low).astype(np.float32)
-    return np.where(count > 0, mixed, np.float32(np.nan)).astype(np.float32)
