@@ -60,6 +60,8 @@ def test_evidence_without_peers_leaves_them_out() -> None:
         (0.0, "B/s", "0 B/s"),
         (-2500.0, "B/s", "-2.50 kB/s"),
         (1_234_567.0, "1", "1,234,567"),
+        (59.01, "1", "59"),
+        (41.74, "1", "41.7"),
         (None, "W", "missing"),
         (float("nan"), "W", "missing"),
     ],

@@ -74,14 +74,14 @@ def metric_title(metric: str) -> str:
 def format_value(value: float | None, unit: str = "") -> str:
     """Three significant digits with an SI prefix and the unit; ``missing`` for None.
 
-    Ratios (unit ``ratio``, ``1`` or empty) keep two decimals and show no unit.
+    Ratios (unit ``ratio``, ``1`` or empty) show no unit and below 10 two decimals.
     """
     if value is None or value != value:
         return "missing"
     if unit in ("", "1", "ratio"):
         size = abs(value)
-        if size >= 1000:
-            return f"{value:,.0f}"
+        if size >= 10:
+            return _three_digits(value)
         return f"{value:.2f}" if size >= 0.01 or size == 0 else f"{value:.1g}"
     if unit in ("°C", "s", "1/s", "packets/s"):
         return f"{_three_digits(value)} {unit}"

@@ -25,8 +25,11 @@ function markPlugin(marks, colours) {
           ctx.moveTo(x, bbox.top);
           ctx.lineTo(x, bbox.top + bbox.height);
           ctx.stroke();
-          ctx.textAlign = i ? "left" : "right";
-          ctx.fillText(word, x + (i ? 4 : -4) * ratio, bbox.top + 2 * ratio);
+          const width = ctx.measureText(word).width + 6 * ratio;
+          const fits = i ? x + width < bbox.left + bbox.width : x - width > bbox.left;
+          const right = Boolean(i) === fits;
+          ctx.textAlign = right ? "left" : "right";
+          ctx.fillText(word, x + (right ? 4 : -4) * ratio, bbox.top + (fits ? 2 : 15) * ratio);
         });
         ctx.restore();
       },

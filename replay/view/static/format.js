@@ -30,7 +30,7 @@ function digits(value) {
 export function quantity(value, unit = "") {
   if (value === null || value === undefined || Number.isNaN(value)) return "missing";
   if (unit === "" || unit === "1" || unit === "ratio") {
-    return Math.abs(value) >= 1000 ? digits(value) : value.toFixed(2);
+    return Math.abs(value) >= 10 ? digits(value) : value.toFixed(2);
   }
   if (PLAIN_UNITS.has(unit)) return `${digits(value)} ${unit}`;
   for (const [factor, prefix] of PREFIXES) {
