@@ -14,11 +14,13 @@ from ingest.simulate.spec import (
     StepSpec,
     UnknownFaultError,
 )
+from ingest.simulate.wishes import HARD_SETS, Wishes
 from ingest.simulate.write import incident_spec, run_simulate, write_incident, write_incidents
 
 __all__ = [
     "FAULT_MIX",
     "FAULT_TYPES",
+    "HARD_SETS",
     "TELEMETRY_FAULTS",
     "BadSimulationError",
     "FaultSpec",
@@ -28,6 +30,7 @@ __all__ = [
     "LiveJob",
     "StepSpec",
     "UnknownFaultError",
+    "Wishes",
     "draw_spec",
     "incident_spec",
     "label_of",

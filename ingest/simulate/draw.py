@@ -9,16 +9,8 @@ import numpy as np
 from ingest.simulate.draw_fault import draw_fault
 from ingest.simulate.metrics import FOURS, INDEX, NAMES, PROFILING, SEVEN, SIXTEEN
 from ingest.simulate.randomness import chance, choice, log_uniform, uniform
-from ingest.simulate.spec import (
-    FAULT_MIX,
-    FAULT_TYPES,
-    BadSimulationError,
-    FaultSpec,
-    JobSpec,
-    LifeSpec,
-    StepSpec,
-    UnknownFaultError,
-)
+from ingest.simulate.spec import FAULT_MIX, FaultSpec, JobSpec, LifeSpec, StepSpec
+from ingest.simulate.wishes import Wishes
 
 _EPOCH_S = 1_704_067_200  # 2024-01-01
 _JOBS = ("llm-pretrain", "moe", "vision", "rec-sys", "speech", "finetune", "diffusion")
@@ -26,35 +18,22 @@ _NETWORK_FAULTS = ("pcie_downgrading", "nic_dropout", "aoc_error", "switch_failu
 
 
 def draw_spec(
-    rng: np.random.Generator,
-    *,
-    healthy: bool = False,
-    machines: int | None = None,
-    fault: str | None = None,
-    minutes: float | None = None,
-    cadence_seconds: float | None = None,
-    per_gpu: bool | None = None,
-    job: str | None = None,
+    rng: np.random.Generator, wishes: Wishes | None = None, *, healthy: bool = False
 ) -> JobSpec:
-    """A random job; what is given is kept, everything else is drawn.
+    """A random job; what is wished for is kept, everything else is drawn.
 
-    ``fault`` None draws from the published mix. Raises `UnknownFaultError` or
-    `BadSimulationError` (both ValueError) for what cannot be simulated.
+    Without a wish the fault is drawn from the published mix. A healthy job has no fault.
     """
-    if fault is not None and fault not in FAULT_TYPES:
-        raise UnknownFaultError(fault)
-    if fault is None:
-        fault = choice(rng, list(FAULT_MIX), list(FAULT_MIX.values()))
-    lowest = 6 if fault == "switch_failure" and not healthy else 3
-    n = machines if machines is not None else round(log_uniform(rng, lowest, 200.0))
-    if n < lowest:
-        what = f" for {fault}" if lowest > 3 else ""
-        raise BadSimulationError(f"machines must be at least {lowest}{what}, not {n}")
-    length = minutes if minutes is not None else uniform(rng, 30.0, 60.0)
-    cadence = cadence_seconds if cadence_seconds is not None else _cadence(rng)
-    gpus = per_gpu if per_gpu is not None else (n <= 64 and chance(rng, 0.2))
+    wish = wishes if wishes is not None else Wishes()
+    types = wish.faults or tuple(FAULT_MIX)
+    # Telemetry faults have no published share.
+    fault = choice(rng, types, [FAULT_MIX.get(t, 1.0) for t in types])
+    n = _size(rng, wish, healthy or fault != "switch_failure")
+    length = wish.minutes if wish.minutes is not None else uniform(rng, 30.0, 60.0)
+    cadence = wish.cadence_seconds if wish.cadence_seconds is not None else _cadence(rng)
+    gpus = wish.per_gpu if wish.per_gpu is not None else (n <= 64 and chance(rng, 0.2))
     spec = JobSpec(
-        job=job if job is not None else f"{choice(rng, _JOBS, [1] * 7)}-{rng.integers(1000):03d}",
+        job=f"{choice(rng, _JOBS, [1] * len(_JOBS))}-{rng.integers(1000):03d}",
         machines=n,
         gpus_per_machine=8 if gpus or chance(rng, 0.85) else 4,
         per_gpu=gpus,
@@ -78,16 +57,30 @@ def draw_spec(
         whole_second_stamps=cadence >= 1.0 and chance(rng, 0.15),
     )
     spec = replace(spec, life=_life(rng, spec))
+    if wish.varied:
+        spec = replace(
+            spec,
+            stages=max(2, spec.stages),
+            stage_spread=log_uniform(rng, 0.08, 0.25),
+            spread=log_uniform(rng, 2.0, 4.0),
+            slow_machine=uniform(rng, 0.02, 0.04),
+        )
     if healthy:
         # A job may end in good health: finished, or cancelled by its owner.
         if chance(rng, 0.12):
             spec = replace(spec, end_s=60.0 * length * uniform(rng, 0.6, 0.97))
         return spec
-    drawn = draw_fault(rng, spec, fault)
+    drawn = draw_fault(rng, spec, fault, wish)
     spec = replace(spec, faults=(drawn,), minutes=_recorded_minutes(rng, length, drawn))
     if drawn.onset_s is None and spec.life.start_s > 0:
         spec = replace(spec, life=replace(spec.life, start_s=0.0))
     return spec
+
+
+def _size(rng: np.random.Generator, wish: Wishes, any_size: bool) -> int:
+    low, high = wish.sizes if wish.sizes is not None else (3, 200)
+    low = low if any_size else max(low, 6)
+    return low if low >= high else min(high, int(log_uniform(rng, low, high + 1.0)))
 
 
 def _recorded_minutes(rng: np.random.Generator, minutes: float, fault: FaultSpec) -> float:

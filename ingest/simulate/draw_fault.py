@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from ingest.simulate.randomness import chance, choice, log_uniform, uniform
-from ingest.simulate.spec import TELEMETRY_FAULTS, FaultSpec, JobSpec, Pattern
-
-Manifestation = Literal["crash", "hang", "slow", "slow_crash", "silent"]
+from ingest.simulate.spec import TELEMETRY_FAULTS, FaultSpec, JobSpec, Manifestation, Pattern
+from ingest.simulate.wishes import Wishes
 
 _SHOWS: dict[str, dict[Manifestation, float]] = {
     "ecc_error": {"crash": 0.5, "hang": 0.15, "slow": 0.1, "slow_crash": 0.25},
@@ -39,7 +36,7 @@ _ONE_GPU = (
 )
 
 
-def draw_fault(rng: np.random.Generator, spec: JobSpec, fault: str) -> FaultSpec:
+def draw_fault(rng: np.random.Generator, spec: JobSpec, fault: str, wish: Wishes) -> FaultSpec:
     """One fault of a type, within the job's recording."""
     seconds = spec.minutes * 60.0
     early = min(600.0, 0.4 * seconds)
@@ -48,21 +45,17 @@ def draw_fault(rng: np.random.Generator, spec: JobSpec, fault: str) -> FaultSpec
         who = (int(rng.integers(spec.machines)),)
         return FaultSpec(fault, who, None, onset, "silent", halt_after_s=None)
     shows = choice(rng, list(_SHOWS[fault]), list(_SHOWS[fault].values()))
-    slow = shows == "slow"
-    pattern: Pattern = "step"
-    ramp = 0.0
-    if shows in ("slow", "slow_crash"):
-        pattern = choice(rng, ("step", "ramp", "intermittent"), (0.6, 0.25, 0.15))
-        if fault == "memory_leak" or (fault == "thermal_throttling" and chance(rng, 0.4)):
-            pattern = "ramp"
-        if pattern == "ramp":
-            ramp = log_uniform(rng, 60.0, 1200.0 if slow else 240.0)
-    if fault == "memory_leak":
-        ramp = log_uniform(rng, 180.0, 600.0)
-    from_start = slow and fault != "memory_leak" and chance(rng, 0.12)
-    if from_start:
-        pattern, ramp = ("step", 0.0) if pattern == "ramp" else (pattern, ramp)
-    gpu = _gpu(rng, spec, fault)
+    if wish.manifestation in _SHOWS[fault]:
+        shows = wish.manifestation
+    pattern, ramp = _development(rng, fault, shows, wish)
+    from_start = shows == "slow" and fault != "memory_leak" and chance(rng, 0.12)
+    if wish.from_start is not None and shows == "slow" and fault != "memory_leak":
+        from_start = wish.from_start
+    if from_start and pattern == "ramp":
+        pattern, ramp = "step", 0.0
+    gpu = _gpu(rng, spec, fault, wish)
+    # One GPU of several shows less in a machine's mean.
+    bad = wish.severity or (0.08 if gpu is None or spec.per_gpu else 0.3, 1.5)
     return FaultSpec(
         type=fault,
         machines=_who(rng, spec, fault),
@@ -71,10 +64,25 @@ def draw_fault(rng: np.random.Generator, spec: JobSpec, fault: str) -> FaultSpec
         manifestation=shows,
         pattern=pattern,
         ramp_s=ramp,
-        # One GPU of several shows less in a machine's mean.
-        severity=log_uniform(rng, 0.08 if gpu is None or spec.per_gpu else 0.3, 1.5),
+        severity=log_uniform(rng, *bad),
         halt_after_s=_halt(rng, shows, seconds if from_start else seconds - onset, ramp),
     )
+
+
+def _development(
+    rng: np.random.Generator, fault: str, shows: Manifestation, wish: Wishes
+) -> tuple[Pattern, float]:
+    """How a slowdown develops, and over how many seconds it grows."""
+    pattern: Pattern = "step"
+    if shows in ("slow", "slow_crash"):
+        pattern = choice(rng, ("step", "ramp", "intermittent"), (0.6, 0.25, 0.15))
+        if fault == "thermal_throttling" and chance(rng, 0.4):
+            pattern = "ramp"
+        pattern = wish.pattern or pattern
+    if fault == "memory_leak":
+        return "ramp", log_uniform(rng, 180.0, 600.0)
+    low, high = wish.ramp_seconds or (60.0, 1200.0 if shows == "slow" else 240.0)
+    return pattern, log_uniform(rng, low, high) if pattern == "ramp" else 0.0
 
 
 def _who(rng: np.random.Generator, spec: JobSpec, fault: str) -> tuple[int, ...]:
@@ -86,11 +94,12 @@ def _who(rng: np.random.Generator, spec: JobSpec, fault: str) -> tuple[int, ...]
     return tuple(range(first, min(first + per, spec.machines)))
 
 
-def _gpu(rng: np.random.Generator, spec: JobSpec, fault: str) -> int | None:
+def _gpu(rng: np.random.Generator, spec: JobSpec, fault: str, wish: Wishes) -> int | None:
     """Mostly one GPU is at fault where GPUs are seen; else the machine as a whole."""
     if fault not in _ONE_GPU:
         return None
-    if fault == "gpu_card_drop" or chance(rng, 0.75 if spec.per_gpu else 0.3):
+    one = fault == "gpu_card_drop" or chance(rng, 0.75 if spec.per_gpu else 0.3)
+    if one if wish.one_gpu is None else wish.one_gpu:
         return int(rng.integers(spec.gpus_per_machine))
     return None
 

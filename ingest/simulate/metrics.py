@@ -27,8 +27,6 @@ class Metric:
     wander: float = 0.0
 
 
-_INF = float("inf")
-
 METRICS: tuple[Metric, ...] = (
     Metric("gpu_power_watts", "gpu", 0.01, 0.0, 1500.0, 0.010, 1.0, 0.004),
     Metric("gpu_utilization_ratio", "gpu", 0.01, 0.0, 1.0, 0.004, 0.002),
@@ -45,13 +43,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("nvlink_rx_bytes_per_second", "gpu", 1e5, 0.0, 2e12, 0.01, 1e5),
     Metric("ib_tx_bytes_per_second", "machine", 1e4, 0.0, 1e12, 0.01, 2e4),
     Metric("ib_rx_bytes_per_second", "machine", 1e4, 0.0, 1e12, 0.01, 2e4),
-    Metric("pfc_tx_packets_per_second", "machine", 1.0, 0.0, _INF, 0.3, 0.0, 0.2),
+    Metric("pfc_tx_packets_per_second", "machine", 1.0, 0.0, 1e8, 0.3, 0.0, 0.2),
     Metric("cpu_usage_ratio", "machine", 1e-4, 0.0, 1.0, 0.04, 0.002, 0.02),
     Metric("memory_usage_ratio", "machine", 1e-4, 0.0, 1.0, 0.0, 0.0003, 0.003),
-    Metric("disk_read_bytes_per_second", "machine", 512.0, 0.0, _INF, 0.15, 2e4, 0.05),
-    Metric("disk_write_bytes_per_second", "machine", 512.0, 0.0, _INF, 0.2, 5e4, 0.05),
-    Metric("tcp_tx_bytes_per_second", "machine", 10.0, 0.0, _INF, 0.15, 2e3, 0.05),
-    Metric("tcp_rx_bytes_per_second", "machine", 10.0, 0.0, _INF, 0.15, 2e3, 0.05),
+    Metric("disk_read_bytes_per_second", "machine", 512.0, 0.0, 1e11, 0.15, 2e4, 0.05),
+    Metric("disk_write_bytes_per_second", "machine", 512.0, 0.0, 1e11, 0.2, 5e4, 0.05),
+    Metric("tcp_tx_bytes_per_second", "machine", 10.0, 0.0, 1e11, 0.15, 2e3, 0.05),
+    Metric("tcp_rx_bytes_per_second", "machine", 10.0, 0.0, 1e11, 0.15, 2e3, 0.05),
 )
 """Every metric the simulator knows, canonical names and units."""
 

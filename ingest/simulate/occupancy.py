@@ -49,9 +49,9 @@ def cumulative(
     flat = index * workers + column
     done = (steps.first + index).astype(np.float64)
     progress = np.empty((len(Carrier), ticks, workers))
-    with np.errstate(invalid="ignore"):
-        whole = steps.start[index + 1] - steps.start[index]
-        progress[Carrier.STEP] = done + np.clip(elapsed / whole, 0.0, 1.0)
+    # What goes on beside the step (the next batch is read ahead) takes its usual time, however
+    # long this step turns out to be.
+    progress[Carrier.STEP] = done + np.clip(elapsed / steps.ahead_s, 0.0, 1.0)
     spent: dict[Phase, FloatArray] = {}
     left = elapsed
     for phase in STEP_PHASES:

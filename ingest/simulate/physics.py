@@ -20,10 +20,12 @@ FloatArray = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Shares:
     """How rows spent an interval: ``phase[p]`` is a share of the time ``[T, R]``, ``rate[c]``
-    the progress of a carrier in steps per second ``[T, R]``."""
+    the progress of a carrier in steps per second ``[T, R]``. ``odd[machine, gpu]`` has the
+    shares ``[T]`` of a GPU that a machine's row contains but that behaves differently."""
 
     phase: dict[Phase, FloatArray]
     rate: FloatArray
+    odd: dict[tuple[int, int], dict[Phase, FloatArray]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +130,21 @@ class Physics:
         part = total[:, rows]
         add: float | FloatArray = effect.add
         if effect.phase is not None:
-            share = shares.phase.get(effect.phase)
-            if share is None:
-                return
-            part = share[:, rows] * (self._levels.level[i, effect.phase] * self.factor[i, rows])
+            share = self._share(shares, effect, rows, e.shape)
+            part = share * (self._levels.level[i, effect.phase] * self.factor[i, rows])
             if effect.phase is Phase.COMPUTE:
                 part = part * self._compute[i, rows]
-            add = effect.add * share[:, rows]
+            add = effect.add * share
         total[:, rows] += weight * strength * (part * (effect.factor - 1.0) + add)
+
+    def _share(
+        self, shares: Shares, effect: Level, rows: NDArray[np.int64], shape: tuple[int, ...]
+    ) -> FloatArray:
+        """The share of the event's phase on the rows it touches, or of the one odd GPU there."""
+        assert effect.phase is not None
+        if effect.gpu is not None and not self.rows.per_gpu:
+            odd = [shares.odd.get((m, effect.gpu), {}) for m in effect.machines]
+            if all(effect.phase in o for o in odd):
+                return np.stack([o[effect.phase] for o in odd], axis=1)
+        share = shares.phase.get(effect.phase)
+        return np.zeros(shape) if share is None else share[:, rows]

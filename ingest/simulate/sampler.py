@@ -96,8 +96,9 @@ class Sampler:
 
     def split(self, parent: int) -> None:
         """A worker was split off another one: carried totals are the same for both."""
-        if self._totals is None:
+        if self._totals is None or self._before is None:
             return
+        self._before = np.concatenate((self._before, self._before[:, [parent]]), axis=1)
         spent, progress = self._totals
         spent = {p: np.concatenate((s, s[:, [parent]]), axis=1) for p, s in spent.items()}
         self._totals = spent, np.concatenate((progress, progress[:, :, [parent]]), axis=2)
@@ -168,13 +169,20 @@ class Sampler:
     def _shares(self, before: Totals, now: Totals, seconds: FloatArray) -> Shares:
         workers, per_gpu = self._workers, self.rows.per_gpu
         phases = {}
+        extra = range(workers.base, workers.count) if not per_gpu else ()
+        odd: dict[tuple[int, int], dict[Phase, FloatArray]] = {
+            (int(workers.machine[w]), int(workers.gpu[w])): {} for w in extra
+        }
         for phase, spent in now[0].items():
             earlier = before[0].get(phase)
             gained = spent - earlier if earlier is not None else spent
             if gained.any():
-                phases[phase] = to_rows(gained / seconds, workers, per_gpu)
+                share = gained / seconds
+                phases[phase] = to_rows(share, workers, per_gpu)
+                for w in extra:
+                    odd[int(workers.machine[w]), int(workers.gpu[w])][phase] = share[:, w]
         rate = to_rows((now[1] - before[1]) / seconds, workers, per_gpu)
-        return Shares(phases, rate)
+        return Shares(phases, rate, odd)
 
     def _inert(self, name: str, target: FloatArray, seconds: float) -> FloatArray:
         """First-order lag, row by row so that no library's rounding matters."""

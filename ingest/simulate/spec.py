@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ingest.simulate.metrics import SIXTEEN
+from ingest.simulate.metrics import INDEX, SIXTEEN
 
 WaitStyle = Literal["spin", "few_sms", "host"]
 Pattern = Literal["step", "ramp", "intermittent"]
+Manifestation = Literal["crash", "hang", "slow", "slow_crash", "silent"]
 
 FAULT_MIX: dict[str, float] = {
     "ecc_error": 38.9,
@@ -80,7 +81,7 @@ class FaultSpec:
     machines: tuple[int, ...]
     gpu: int | None = None
     onset_s: float | None = None
-    manifestation: Literal["crash", "hang", "slow", "slow_crash", "silent"] = "crash"
+    manifestation: Manifestation = "crash"
     pattern: Pattern = "step"
     ramp_s: float = 0.0
     severity: float = 0.3
@@ -198,8 +199,13 @@ class JobSpec:
             )
         if not self.minutes > 0:
             raise BadSimulationError(f"minutes must be positive, not {self.minutes:g}")
+        if not self.metrics:
+            raise BadSimulationError("a job needs at least one metric")
+        for name in self.metrics:
+            if name not in INDEX:
+                raise BadSimulationError(f"metric {name!r} is not simulated")
         for fault in self.faults:
             if max(fault.machines) >= self.machines or min(fault.machines) < 0:
                 raise BadSimulationError(
-                    f"fault {fault.type!r} names a machine beyond the job's {self.machines}"
+                    f"{fault.type} on a machine beyond the job's {self.machines}"
                 )

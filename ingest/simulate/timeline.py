@@ -44,7 +44,8 @@ class Steps:
     ``start`` is ``[K+1]`` (the last entry is the end, inf in a stall that never ends);
     ``spent`` maps a phase to durations ``[K, R]`` (``[K, 1]`` when equal for all), phases that
     do not occur are absent; ``before`` is ``[phase, R]``, the time spent in each phase before
-    the run; ``first`` the index of the first step. ``stuck_s`` is set when the last step's
+    the run; ``first`` the index of the first step. Reading the next batch ahead takes
+    ``ahead_s``. ``stuck_s`` is set when the last step's
     collective breaks off: how long it would have lasted; all wait from then on.
     """
 
@@ -52,6 +53,7 @@ class Steps:
     start: FloatArray
     spent: dict[Phase, FloatArray]
     before: FloatArray
+    ahead_s: float
     stuck_s: float | None = None
 
 
@@ -138,7 +140,8 @@ class Timeline:
 
     def steps(self) -> Steps:
         """The known steps that were not forgotten."""
-        return Steps(self._first, self._start, self._spent, self._before, self._stuck_s)
+        ahead = 0.85 * self._nominal
+        return Steps(self._first, self._start, self._spent, self._before, ahead, self._stuck_s)
 
     def arrival_s(self) -> FloatArray:
         """Nominal seconds from a step's start until each worker reaches the barrier."""

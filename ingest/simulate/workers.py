@@ -60,10 +60,10 @@ class Workers:
             return every.ravel()
         odd: IntArray = np.arange(self.machines, self.count, dtype=np.int64)
         odd = odd[np.isin(self.machine[odd], who)]
-        if gpu is not None:
-            odd = odd[self.gpu[odd] == gpu]
-            return odd
-        return np.concatenate((who, odd))
+        if gpu is None:
+            return np.concatenate((who, odd))
+        mine: IntArray = odd[self.gpu[odd] == gpu]
+        return mine
 
     def split(self, machine: int, gpu: int) -> int | None:
         """Let one GPU be a worker of its own; its parent's index if one had to be made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +15,19 @@ import pyarrow.parquet as pq
 from ingest.simulate.draw import draw_spec
 from ingest.simulate.incident import Incident, simulate
 from ingest.simulate.randomness import Key, derived_seed, stream
-from ingest.simulate.spec import FAULT_TYPES, BadSimulationError, JobSpec, UnknownFaultError
+from ingest.simulate.spec import BadSimulationError, JobSpec
+from ingest.simulate.wishes import HARD_SETS, Wishes
 
 Progress = Callable[[int, int, Path], None]
 """Called after each recording with how many are done, how many there will be, and its folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What `write_incidents` was asked for, common to all recordings."""
-
-    seed: int
-    machines: int | None = None
-    fault: str | None = None
-    minutes: float | None = None
-    cadence_seconds: float | None = None
-    per_gpu: bool | None = None
-
-
-def incident_spec(request: Request, index: int, *, healthy: bool) -> tuple[JobSpec, int]:
-    """The specification and seed of the index-th faulty or healthy recording."""
-    key = Key.HEALTHY if healthy else Key.INCIDENT
-    seed = derived_seed(request.seed, key, index)
-    spec = draw_spec(
-        stream(seed, Key.SPEC),
-        healthy=healthy,
-        machines=request.machines,
-        fault=request.fault,
-        minutes=request.minutes,
-        cadence_seconds=request.cadence_seconds,
-        per_gpu=request.per_gpu,
-    )
-    return spec, seed
+def incident_spec(
+    seed: int, index: int, *, healthy: bool = False, wishes: Wishes | None = None
+) -> tuple[JobSpec, int]:
+    """The specification and own seed of the index-th faulty (or healthy) recording of a seed."""
+    own = derived_seed(seed, Key.HEALTHY if healthy else Key.INCIDENT, index)
+    return draw_spec(stream(own, Key.SPEC), wishes, healthy=healthy), own
 
 
 def write_incident(folder: Path, incident: Incident) -> Path:
@@ -78,29 +59,28 @@ def write_incidents(
     incidents: int,
     healthy: int = 0,
     seed: int = 0,
-    machines: int | None = None,
-    fault: str | None = None,
-    minutes: float | None = None,
-    cadence_seconds: float | None = None,
-    per_gpu: bool | None = None,
+    wishes: Wishes | None = None,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Write ``inc-0001-<fault>`` … and ``healthy-0001`` … under ``out_dir``; return the folders.
 
-    Each recording depends on ``seed`` and its number only, not on how many there are nor on
-    ``workers`` (processes). Raises ValueError with one line for what cannot be simulated.
+    Each recording depends on ``seed``, its number and ``wishes`` only, not on how many there
+    are nor on ``workers`` (processes). Raises ValueError with one line for bad arguments.
     """
-    request = Request(seed, machines, fault, minutes, cadence_seconds, per_gpu)
-    _check(request, incidents, healthy, workers)
+    for name, value in (("incidents", incidents), ("healthy", healthy), ("seed", seed)):
+        if value < 0:
+            raise BadSimulationError(f"{name} must be at least 0, not {value}")
+    if workers == 0:
+        raise BadSimulationError("workers must be positive, or -1 for one per core")
     jobs = [(i, False) for i in range(incidents)] + [(i, True) for i in range(healthy)]
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
-    work = (joblib.delayed(_one)(out, request, i, well) for i, well in jobs)
     results: Iterator[Path]
     if workers == 1:
-        results = (_one(out, request, i, well) for i, well in jobs)
+        results = (_one(out, seed, i, well, wishes) for i, well in jobs)
     else:
+        work = (joblib.delayed(_one)(out, seed, i, well, wishes) for i, well in jobs)
         results = joblib.Parallel(n_jobs=workers, return_as="generator")(work)
     folders = []
     for folder in results:
@@ -121,49 +101,41 @@ def run_simulate(
     minutes: float | None = None,
     cadence_seconds: float | None = None,
     per_gpu: bool | None = None,
+    hard_set: str | None = None,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """What ``weaklink simulate`` does; the arguments of `write_incidents`."""
+    """What ``weaklink simulate`` does: `write_incidents` with wishes from plain arguments.
+
+    ``hard_set`` names one of `wishes.HARD_SETS`; the other arguments override what it wishes.
+    """
+    if hard_set is not None and hard_set not in HARD_SETS:
+        raise BadSimulationError(f"unknown hard set {hard_set!r}; known: {', '.join(HARD_SETS)}")
+    usual = HARD_SETS[hard_set] if hard_set is not None else Wishes()
+    wishes = replace(
+        usual,
+        machines=usual.machines if machines is None else machines,
+        fault=usual.fault if fault is None else fault,
+        minutes=usual.minutes if minutes is None else minutes,
+        cadence_seconds=usual.cadence_seconds if cadence_seconds is None else cadence_seconds,
+        per_gpu=usual.per_gpu if per_gpu is None else per_gpu,
+    )
     return write_incidents(
         out,
         incidents=incidents,
         healthy=healthy,
         seed=seed,
-        machines=machines,
-        fault=fault,
-        minutes=minutes,
-        cadence_seconds=cadence_seconds,
-        per_gpu=per_gpu,
+        wishes=wishes,
         workers=workers,
         progress=progress,
     )
 
 
-def _one(out: Path, request: Request, index: int, healthy: bool) -> Path:
-    spec, seed = incident_spec(request, index, healthy=healthy)
+def _one(out: Path, seed: int, index: int, healthy: bool, wishes: Wishes | None) -> Path:
+    spec, own = incident_spec(seed, index, healthy=healthy, wishes=wishes)
     name = f"healthy-{index + 1:04d}" if healthy else f"inc-{index + 1:04d}-{spec.faults[0].type}"
-    return write_incident(out / name, simulate(spec, seed))
+    return write_incident(out / name, simulate(spec, own))
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8", newline="\n")
-
-
-def _check(request: Request, incidents: int, healthy: int, workers: int) -> None:
-    if request.fault is not None and request.fault not in FAULT_TYPES:
-        raise UnknownFaultError(request.fault)
-    lowest = {"seed": 0, "incidents": 0, "healthy": 0}
-    given = {"seed": request.seed, "incidents": incidents, "healthy": healthy}
-    for name, value in given.items():
-        if value < lowest[name]:
-            raise BadSimulationError(f"{name} must be at least {lowest[name]}, not {value}")
-    if workers == 0:
-        raise BadSimulationError("workers must be positive, or -1 for one per core")
-    if request.machines is not None and not 3 <= request.machines <= 10_000:
-        raise BadSimulationError(f"machines must be 3 to 10000, not {request.machines}")
-    if request.minutes is not None and not 2.0 <= request.minutes <= 100_000.0:
-        raise BadSimulationError(f"minutes must be 2 to 100000, not {request.minutes:g}")
-    cadence = request.cadence_seconds
-    if cadence is not None and not 0.1 <= cadence <= 60.0:
-        raise BadSimulationError(f"cadence_seconds must be 0.1 to 60, not {cadence:g}")
