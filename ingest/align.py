@@ -80,9 +80,9 @@ class JobAligner:
         return self._intake.quorum.frontier_ns
 
     @property
-    def watermark_ns(self) -> int | None:
-        """Event time before which every tick is closed; never goes back. None: none yet."""
-        return self._closed_ns
+    def watermark_ns(self) -> int:
+        """Event time before which every tick is closed; never goes back. 0 before the first."""
+        return self._closed_ns or 0
 
     @property
     def open_rows(self) -> int:

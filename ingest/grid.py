@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 PART = 64
 """Periods are kept in 1/64 ticks, as integers, so that they settle exactly."""
 
-_NEVER = -(2**40)
+_NEVER = -(2**30)
+_LONG = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,19 @@ class Grid:
         self.metrics: tuple[str, ...] = ()
         self.rows = np.zeros(0, dtype=np.int64)
         self._value = np.zeros((0, 0))
-        self._seen = np.zeros((0, 0), dtype=np.int64)
-        self._period = np.zeros((0, 0), dtype=np.int64)
-        self._typical = np.zeros(0, dtype=np.int64)
+        self._base = 0
+        self._seen = np.zeros((0, 0), dtype=np.int32)
+        self._period = np.zeros((0, 0), dtype=np.int32)
+        self._typical = np.zeros(0, dtype=np.int32)
+        self._unknown = False
 
     def relayout(self, metrics: tuple[str, ...], rows: NDArray[np.int64]) -> None:
         """Change metrics or rows; what is known of those that stay is kept."""
         shape = (len(metrics), rows.size)
         value = np.full(shape, np.nan)
-        seen = np.full(shape, _NEVER, dtype=np.int64)
-        period = np.zeros(shape, dtype=np.int64)
-        typical = np.zeros(len(metrics), dtype=np.int64)
+        seen = np.full(shape, _NEVER, dtype=np.int32)
+        period = np.zeros(shape, dtype=np.int32)
+        typical = np.zeros(len(metrics), dtype=np.int32)
         stay = [m for m in metrics if m in self.metrics]
         metric_to = np.array([metrics.index(m) for m in stay], dtype=np.intp)
         metric_of = np.array([self.metrics.index(m) for m in stay], dtype=np.intp)
@@ -59,6 +62,7 @@ class Grid:
         typical[metric_to] = self._typical[metric_of]
         self.metrics, self.rows = metrics, rows
         self._value, self._seen, self._period, self._typical = value, seen, period, typical
+        self._unknown = bool((period == 0).any())
 
     def place(
         self,
@@ -94,13 +98,14 @@ class Grid:
         ticks = out.shape[1]
         if not out.size:
             return fresh
+        self._base = self._base or first_tick
         full: NDArray[np.bool_] = np.asarray(fresh.all(axis=(0, 2)))
         t = 0
         while t < ticks:
             if full[t] and self._steady(first_tick + t):
                 rest = np.flatnonzero(~full[t:])
                 t = t + int(rest[0]) if rest.size else ticks
-                self._seen[:] = first_tick + t - 1
+                self._seen[:] = first_tick + t - 1 - self._base
                 self._value[:] = out[:, t - 1]
             else:
                 self._advance(out[:, t], fresh[:, t], first_tick + t, policy)
@@ -112,6 +117,7 @@ class Grid:
             "metrics": list(self.metrics),
             "rows": self.rows.copy(),
             "value": self._value.copy(),
+            "base": self._base,
             "seen": self._seen.copy(),
             "period": self._period.copy(),
             "typical": self._typical.copy(),
@@ -121,13 +127,15 @@ class Grid:
         self.metrics = tuple(state["metrics"])
         self.rows = state["rows"].copy()
         self._value = state["value"].copy()
+        self._base = state["base"]
         self._seen = state["seen"].copy()
         self._period = state["period"].copy()
+        self._unknown = bool((self._period == 0).any())
         self._typical = state["typical"].copy()
 
     def _steady(self, now: int) -> bool:
         """Whether every cell was sampled in the tick before (or since) and always is."""
-        return bool((self._seen >= now - 1).all() and (self._period == PART).all())
+        return bool((self._seen >= now - 1 - self._base).all() and (self._period == PART).all())
 
     def _advance(
         self,
@@ -136,25 +144,41 @@ class Grid:
         now: int,
         policy: HoldPolicy,
     ) -> None:
-        age = (now - self._seen) * PART
+        age = np.minimum(now - self._base - self._seen, _LONG)
+        age *= PART
         period = self._period
-        known = period > 0
-        before = self._seen > _NEVER
-        learn = fresh & before
-        if learn.any():
-            longest = int(policy.longest * PART / policy.periods)
-            moved = period + ((np.minimum(age, period * 5 // 2) - period) >> 3)
-            moved = np.where(known, moved, np.minimum(age, longest))
-            self._period = period = np.where(learn, np.maximum(moved, PART), period)
-            for metric in np.flatnonzero((learn & ~known).any(axis=1)):
-                found = period[metric]
-                self._typical[metric] = int(np.median(found[found > 0]))
+        step = period * 5
+        step >>= 1
+        np.minimum(age, step, out=step)
+        step -= period
+        step >>= 3
+        # A cell with one sample so far has no period (0), and this leaves it as it is.
+        step *= fresh
+        period += step
+        if self._unknown:
+            self._learn_first(fresh, age, policy)
         if not fresh.all():
-            assumed = np.where(self._typical > 0, self._typical, 0)[:, None]
-            span = np.where(period > 0, period, assumed) * policy.periods
-            span = np.where(span > 0, np.minimum(span, policy.longest * PART), policy.first * PART)
-            held = ~fresh & before & (age <= span)
-            np.copyto(out, self._value, where=held)
-            out[~fresh & ~held] = np.nan
+            span = period * int(policy.periods * PART)
+            span >>= 6
+            if self._unknown:
+                typical = self._typical[:, None] * int(policy.periods * PART) >> 6
+                assumed = np.where(typical > 0, typical, round(policy.first * PART))
+                span = np.where(period > 0, span, assumed)
+            held = age <= np.minimum(span, round(policy.longest * PART))
+            np.copyto(out, self._value, where=held & ~fresh)
+            np.copyto(out, np.nan, where=~(held | fresh))
         np.copyto(self._value, out, where=fresh)
-        self._seen[fresh] = now
+        np.copyto(self._seen, now - self._base, where=fresh)
+
+    def _learn_first(
+        self, fresh: NDArray[np.bool_], age: NDArray[np.int32], policy: HoldPolicy
+    ) -> None:
+        """The period of cells that got their second sample."""
+        new = fresh & (self._period == 0) & (self._seen > _NEVER)
+        if new.any():
+            longest = round(policy.longest * PART / policy.periods)
+            self._period[new] = np.maximum(np.minimum(age[new], longest), PART)
+            for metric in np.flatnonzero(new.any(axis=1)):
+                found = self._period[metric]
+                self._typical[metric] = int(np.median(found[found > 0]))
+            self._unknown = bool((self._period == 0).any())

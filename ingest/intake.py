@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ingest.align_settings import AlignSettings, Spans
 from ingest.batch import Batch
 from ingest.cadence import SECOND
-from ingest.ledger import Ledger
+from ingest.ledger import Ledger, shown
 from ingest.open_rows import OpenRows
 from ingest.series import SeriesTable
 from ingest.watermark import Quorum, median_claim
@@ -107,7 +107,7 @@ class Intake:
             batch = self._refuse(batch, bad, "bad_gpu", f"gpu is not in 0..{most - 1}")
         if closed_ns is not None and batch.ts.size and int(batch.ts.min()) < closed_ns:
             late = batch.ts < closed_ns
-            batch = self._refuse(batch, late, "late", f"ticks before {closed_ns} ns are closed")
+            batch = self._refuse(batch, late, "late", f"ticks before {shown(closed_ns)} are closed")
         room = self._settings.max_open_rows - self.rows.size
         if batch.ts.size > room:
             over = np.arange(batch.ts.size) >= room

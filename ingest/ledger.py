@@ -51,8 +51,9 @@ class Ledger:
             late = self.late_by_machine
             if reason == "late" and (machine in late or len(late) < self._max_machines):
                 late[machine] = late.get(machine, 0) + own.size
-            span = f"{own.min()}" if own.size == 1 else f"{own.min()} to {own.max()}"
-            text = f"{own.size} rows stamped {span} ns: {detail}"
+            first, last = shown(int(own.min())), shown(int(own.max()))
+            stamped = first if own.size == 1 else f"{first} to {last}"
+            text = f"{own.size} rows stamped {stamped}: {detail}"
             origin = f"{self.job}/{machine}"
             self._rejected.append(Rejected(reason, origin, text, rows=own.size))
 
@@ -80,3 +81,8 @@ class Ledger:
         self.counters.update(state["counters"])
         self.late_by_machine = dict(state["late_by_machine"])
         self._refused_metrics = set(state["refused_metrics"])
+
+
+def shown(ns: int) -> str:
+    """Nanoseconds since the epoch as RFC 3339, to the millisecond."""
+    return f"{np.datetime64(ns // 1_000_000, 'ms')}Z"

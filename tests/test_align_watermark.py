@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from ingest.align import AlignSettings
@@ -24,8 +22,7 @@ def live(rows: list[list[Row]]) -> Outcome:
 
 def closed_to(outcome: Outcome) -> float:
     """Seconds after START up to which ticks are closed."""
-    mark = outcome.aligner.watermark_ns
-    return -math.inf if mark is None else (mark - START) / SECOND
+    return (outcome.aligner.watermark_ns - START) / SECOND
 
 
 def test_ticks_close_three_seconds_behind_the_quorum() -> None:
@@ -46,6 +43,10 @@ def test_rows_behind_the_watermark_are_rejected_and_counted_by_machine() -> None
     outcome = live([second(i) for i in range(60)])
     late = outcome.aligner.add(table([row(50, "m1", a=1.0), row(51, "m1", a=1.0)]))
     assert [(r.reason, r.origin, r.rows) for r in late] == [("late", "job/m1", 2)]
+    assert late[0].detail == (
+        "2 rows stamped 2023-11-14T22:14:50.000Z to 2023-11-14T22:14:51.000Z:"
+        " ticks before 2023-11-14T22:14:56.000Z are closed"
+    )
     assert outcome.aligner.counters["late"] == 2
     assert outcome.aligner.late_by_machine == {"m1": 2}
 
