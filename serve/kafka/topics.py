@@ -109,11 +109,17 @@ def ensure_topics(admin: Admin, specs: list[TopicSpec], *, create: bool) -> list
     return [spec.name for spec in missing]
 
 
-def prepare_topics(settings: KafkaSettings) -> list[str]:
-    """`ensure_topics` on the configured cluster. KafkaError if no broker answers."""
+def prepare_topics(settings: KafkaSettings, only: str | None = None) -> list[str]:
+    """`ensure_topics` on the configured cluster, for all topics or one telemetry topic.
+
+    KafkaError if no broker answers.
+    """
+    if only is not None:
+        settings = settings.model_copy(update={"topics": {only: "json"}})
+    specs = [spec for spec in wanted_topics(settings) if only in (None, spec.name)]
     admin = KafkaAdminClient(**client_options(settings))
     try:
-        return ensure_topics(admin, wanted_topics(settings), create=settings.topic.create)
+        return ensure_topics(admin, specs, create=settings.topic.create)
     finally:
         admin.close()
 
