@@ -375,6 +375,19 @@ def test_a_sample_sent_twice_counts_once() -> None:
     assert values(decoder.flush(), "ib_tx_bytes_per_second:counter") == [3.0]
 
 
+HUGE = 10**400
+
+
+def test_numbers_beyond_any_float_are_missing_in_every_format() -> None:
+    sent = adapter("gpu_power_watts", "5", gpu="0").replace(b'"5"', str(HUGE).encode())
+    told = feed(PrometheusKafkaDecoder(context()), sent)
+    scraped = scrape(f"gpu_power_watts{{{HOST}}} {HUGE}")
+    pushed = feed(TelegrafJsonDecoder(context()), telegraf("gpu", {"power_watts": HUGE}))
+    written = line(f"gpu,{TAGS} power_watts={HUGE} {T0_NS}")
+    for done in (told, scraped, pushed, written):
+        assert (metrics(done), done.counts, done.rejected) == ([], {"not_finite": 1}, [])
+
+
 # ---------------------------------------------------------------- OTLP/JSON
 
 

@@ -116,6 +116,23 @@ def test_a_text_that_is_no_finite_number_is_missing(text: str) -> None:
     assert (values(done, "x"), done.counts) == ([1.0, None], {"not_finite": 1})
 
 
+def test_the_port_counters_of_sysfs_are_read_as_they_stand_in_the_files() -> None:
+    files = json.loads(payload("infiniband/sysfs_node_exporter.json"))
+    ports: dict[str, dict[str, str]] = {}
+    for path, text in files.items():
+        head, _, counter = path.partition("/counters/")
+        if counter:
+            ports.setdefault(head, {})[counter] = text
+    done = run(raw(**{c: [p.get(c) for p in ports.values()] for c in ("port_xmit_data",)}))
+    expected = [
+        None if "N/A" in text else 4.0 * int(text)
+        for text in (port.get("port_xmit_data", "N/A") for port in ports.values())
+    ]
+    assert values(done, "ib_tx_bytes_per_second:counter") == expected
+    assert 14933760.0 in expected
+    assert done.counts == {"blank": 1}
+
+
 def test_columns_glued_together_are_no_number() -> None:
     done = run(raw(x=["0           N/A161262243332996445", "7"]))
     assert (values(done, "x"), done.counts) == ([None, 7.0], {"non_numeric": 1})

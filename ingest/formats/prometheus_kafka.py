@@ -69,6 +69,8 @@ class PrometheusKafkaDecoder:
                     declared = "distribution"
                 target = assembler.target(key, name, labels, declared)
             value = float(sample.value)
+        except OverflowError:
+            value = float("inf")
         except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
             return rejected("undecodable", origin, error, message)
         stamp = sample.timestamp

@@ -23,6 +23,7 @@ _KINDS: dict[str, Declared] = {
     "info": "distribution",
     "stateset": "distribution",
 }
+_FAULTS = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError)
 _PARTS = ("_bucket", "_count", "_sum", "_created")
 
 
@@ -76,9 +77,9 @@ class PrometheusTextDecoder:
                 if len(words) > 3 and words[1] == "TYPE":
                     kinds[words[2]] = _KINDS.get(words[3].strip(), "gauge")
                 continue
-            read = self._line(line, kinds)
-            if read is None and " # {" in line:
-                read = self._line(line[: line.rindex(" # {")], kinds)  # OpenMetrics exemplar
+            # What follows " # {" is an exemplar of OpenMetrics, unless it stands in a label.
+            bare, exemplar, _ = line.rpartition(" # {")
+            read = (self._line(bare, kinds) if exemplar else None) or self._line(line, kinds)
             if read is None:
                 bad.append((number, line))
                 continue
@@ -109,25 +110,24 @@ class PrometheusTextDecoder:
         words = tail.split()
         if not 1 <= len(words) <= 2:
             return None
-        target = self._assembler.known(head)
-        if target is not None:
-            try:
-                return target, float(words[0]), _time(float(words[1])) if words[1:] else None
-            except ValueError:
-                return None
         try:
-            (family,) = text_string_to_metric_families(line + "\n")
-            (sample,) = family.samples
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError):
+            value = float(words[0])
+            ts_ns = number_to_ns(float(words[1])) if words[1:] else None
+        except ValueError:
             return None
-        kind = kinds.get(sample.name) or kinds.get(sample.name.removesuffix("_total")) or "gauge"
-        for part in _PARTS:
-            if kinds.get(sample.name.removesuffix(part)) == "distribution":
-                kind = "distribution"
-        target = self._assembler.target(head, sample.name, sample.labels, kind)
-        stamp = sample.timestamp
-        return target, float(sample.value), None if stamp is None else _time(float(stamp))
+        target = self._assembler.known(head)
+        if target is None:
+            try:
+                (family,) = text_string_to_metric_families(line + "\n")
+                (sample,) = family.samples
+            except _FAULTS:
+                return None
+            declared = _declared(sample.name, kinds)
+            target = self._assembler.target(head, sample.name, sample.labels, declared)
+        return target, value, ts_ns
 
 
-def _time(value: float) -> int | None:
-    return number_to_ns(value)
+def _declared(name: str, kinds: dict[str, Declared]) -> Declared:
+    if any(kinds.get(name.removesuffix(part)) == "distribution" for part in _PARTS):
+        return "distribution"
+    return kinds.get(name) or kinds.get(name.removesuffix("_total")) or "gauge"
