@@ -9,6 +9,9 @@ import structlog
 
 from serve.config import LogSettings
 from serve.logs import configure_logs
+from tests.postgres_support import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
 
 
 @pytest.fixture(autouse=True, scope="session")

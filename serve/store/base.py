@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.engine import Dialect, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Session, sessionmaker
 from sqlalchemy.pool import StaticPool
 from sqlalchemy.types import TypeDecorator
@@ -97,6 +97,8 @@ class Database:
             options = {"pool_pre_ping": True, "pool_size": 10, "max_overflow": 10}
         try:
             self.engine: Engine = create_engine(parsed, **options)
+        except NoSuchModuleError:
+            raise DatabaseError(f"database url: unknown driver {parsed.drivername!r}") from None
         except ImportError as error:
             raise DatabaseError(f"{error.name} is missing; install weaklink[postgresql]") from None
         if self.is_sqlite:

@@ -93,7 +93,7 @@ def measure(database: Database, metrics: Metrics) -> None:
             count = session.scalar(select(func.count()).select_from(table)) or 0
             metrics.table_rows.labels(table=table.name).set(count)  # type: ignore[attr-defined]
         by_status = select(AlertRow.status, func.count()).group_by(AlertRow.status)
-        counts: dict[str, int] = dict(session.execute(by_status).tuples().all())
+        counts: dict[str, int] = dict(session.execute(by_status).all())
         size = session.scalar(select(func.sum(HistoryRow.size_bytes))) or 0
         breaker = session.get(ServiceStateRow, "breaker")
     for status in ("open", "acknowledged", "resolved"):
@@ -125,7 +125,7 @@ def _shrink_history(database: Database, limit_bytes: int) -> int:
                 select(HistoryRow.id, HistoryRow.size_bytes).order_by(HistoryRow.id).limit(BATCH)
             )
             chosen = []
-            for row_id, bytes_ in oldest.tuples():
+            for row_id, bytes_ in oldest:
                 if size <= limit_bytes:
                     break
                 chosen.append(row_id)
