@@ -95,9 +95,7 @@ def _three_digits(value: float) -> str:
     size = abs(value)
     if size >= 100:
         return f"{value:,.0f}"
-    if size >= 10:
-        return f"{value:.1f}".removesuffix(".0")
-    return f"{value:.2f}".removesuffix(".00")
+    return f"{value:.{1 if size >= 10 else 2}f}".rstrip("0").rstrip(".")
 
 
 def clock_time(stamp: str) -> str:

@@ -57,33 +57,34 @@ export class Grid {
   }
 
   /**
-   * This grid followed by a newer one (the newer one wins where they overlap), no more than
-   * `maxColumns` wide; null if the two do not fit onto one time grid.
+   * This grid followed by a newer, equally fine or finer one (which wins where they overlap, and
+   * whose cells are pooled by their maximum), no more than `maxColumns` wide; null if the two do
+   * not fit onto one time grid.
    */
   joined(newer, maxColumns) {
-    const offset = (newer.startMs - this.startMs) / this.stepMs;
-    if (newer.stepMs !== this.stepMs || offset < 0 || Math.abs(offset - Math.round(offset)) > 1e-6) return null;
-    const at = Math.round(offset);
-    const total = Math.max(this.columns, at + newer.columns);
+    if (newer.stepMs > this.stepMs || newer.startMs < this.startMs) return null;
+    const target = Int32Array.from({ length: newer.columns }, (_, c) => Math.floor((newer.timeOf(c) - this.startMs) / this.stepMs + 1e-6));
+    const total = Math.max(this.columns, target.at(-1) + 1);
     const skip = Math.max(0, total - maxColumns);
-    const machines = [...new Set([...this.machines, ...newer.machines])].sort();
     const columns = total - skip;
+    const machines = newer.machines.every((name) => this.rowOf.has(name)) ? this.machines : [...new Set([...this.machines, ...newer.machines])].sort();
     const codes = new Uint16Array(machines.length * columns);
     machines.forEach((name, row) => {
-      const base = row * columns;
+      const base = row * columns - skip;
       const old = this.rowOf.get(name);
       if (old !== undefined && skip < this.columns) {
-        codes.set(this.codes.subarray(old * this.columns + skip, (old + 1) * this.columns), base);
+        codes.set(this.codes.subarray(old * this.columns + skip, (old + 1) * this.columns), base + skip);
       }
       const fresh = newer.rowOf.get(name);
-      if (fresh !== undefined) {
-        const from = Math.max(0, skip - at);
-        const row0 = fresh * newer.columns;
-        codes.set(newer.codes.subarray(row0 + from, row0 + newer.columns), base + at + from - skip);
+      if (fresh === undefined) return;
+      codes.fill(0, base + Math.max(skip, target[0]), base + target.at(-1) + 1);
+      for (let c = 0; c < newer.columns; c++) {
+        const code = newer.codes[fresh * newer.columns + c];
+        if (target[c] >= skip && code > codes[base + target[c]]) codes[base + target[c]] = code;
       }
     });
     const startMs = this.startMs + skip * this.stepMs;
-    const phases = [...this.phases.filter(([ms]) => ms < newer.startMs)];
+    const phases = this.phases.filter(([ms]) => ms < newer.startMs);
     for (const phase of newer.phases) if (phases.at(-1)?.[1] !== phase[1]) phases.push(phase);
     const cut = phases.findLastIndex(([ms]) => ms <= startMs);
     return new Grid({

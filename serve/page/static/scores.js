@@ -51,18 +51,24 @@ export class LiveBoard {
     this.period?.addEventListener("change", () => { this.grid = null; this.update(); });
   }
 
-  get periodMs() { return Number(this.period?.value ?? 0) * 1000; }
+  get periodMs() { return Number(this.period.value) * 1000; }
+
+  /** What this map shows at most: around an onset, or a period that ends with the data. */
+  async span() {
+    const around = Date.parse(this.root.dataset.around ?? "");
+    if (!Number.isNaN(around)) return [around - BEFORE_MS, around + AFTER_MS];
+    return [(await endOfData(this.job)) - this.periodMs, undefined];
+  }
 
   /** Fetch what is missing and draw. */
   async update() {
     if (this.running) return;
     this.running = true;
     try {
-      const { around } = this.root.dataset;
-      if (around) await this.whole(Date.parse(around) - BEFORE_MS, Date.parse(around) + AFTER_MS);
-      else if (!this.grid?.columns || !(await this.append())) {
-        const end = await endOfData(this.job);
-        await this.whole(end - this.periodMs);
+      if (!this.grid?.columns || !(await this.append())) {
+        const [start, end] = await this.span();
+        this.end = end;
+        this.draw(await fetchGrid(this.job, start, end));
       }
     } catch (problem) {
       if (!problem.status && !(problem instanceof TypeError)) throw problem;
@@ -72,14 +78,13 @@ export class LiveBoard {
     }
   }
 
-  async whole(startMs, endMs) {
-    this.draw(await fetchGrid(this.job, startMs, endMs));
-  }
-
+  /** Fetch only what is newer; false if it does not go with what is here. */
   async append() {
-    const newer = await fetchGrid(this.job, this.grid.endMs - 2 * this.grid.stepMs);
-    if (!newer.columns) return true;
-    const joined = this.grid.joined(newer, Math.ceil(this.periodMs / this.grid.stepMs));
+    const { grid, end } = this;
+    if (end && grid.endMs >= end) return true;
+    const newer = await fetchGrid(this.job, grid.endMs - 2 * grid.stepMs, end);
+    if (!newer.columns || this.grid !== grid) return true;
+    const joined = grid.joined(newer, end ? Infinity : Math.ceil(this.periodMs / grid.stepMs));
     if (joined) this.draw(joined);
     return Boolean(joined);
   }

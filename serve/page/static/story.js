@@ -34,6 +34,8 @@ export class Story {
     if (!this.machine) return;
     try {
       const [start, end] = await this.period();
+      if (end === this.end) return; // nothing new has come, or the story is told
+      this.end = end;
       await Promise.all([this.metrics(start, end), this.score(start, end)]);
     } catch (problem) {
       if (!problem.status && !(problem instanceof TypeError)) throw problem;
