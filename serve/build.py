@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+from prometheus_client.registry import Collector
+
 from detect.detector import JobDetector
 from detect.pipeline import DetectorFactory, Pipeline, PipelineSettings
 from detect.registry import make_detector
@@ -19,6 +22,8 @@ from serve.seams import Publisher, RejectSink
 from serve.source import PushSource, Source
 from serve.store.base import Database
 
+_log = structlog.stdlib.get_logger("weaklink")
+
 
 @dataclass(frozen=True, slots=True)
 class Sources:
@@ -27,6 +32,8 @@ class Sources:
     source: Source
     rejects: RejectSink | None = None
     publisher: Publisher | None = None
+    collector: Collector | None = None
+    """Metrics of its own."""
 
 
 def build_catalogue(config: Config) -> Catalogue:
@@ -112,19 +119,41 @@ def _kafka(
     config: Config, catalogue: Catalogue, database: Database, rejects: RejectSink | None
 ) -> Sources:
     # Imported only here: without Kafka nothing of it is loaded.
+    from ingest.formats.registry import FORMATS, format_of
     from serve.kafka.alerts_topic import AlertsTopic, TopicTail
     from serve.kafka.dead_letter import DeadLetters
+    from serve.kafka.metrics import KafkaCollector
     from serve.kafka.producer import Producer
+    from serve.kafka.security import KafkaSetupError, check_client, client_options
     from serve.kafka.source import KafkaSource
 
     settings = config.kafka
+    for topic, form in settings.topics.items():
+        if format_of(form) is None:
+            known = ", ".join(FORMATS)
+            raise ConfigError(f"kafka.topics.{topic}: no format {form!r}; there are {known}")
+    try:
+        slow = check_client()
+        client_options(settings)  # files that cannot be read must be told now
+    except KafkaSetupError as error:
+        raise ConfigError(str(error)) from None
+    for line in slow:
+        _log.warning(line)
     decoders = build_decoder(config, catalogue)
+    source = KafkaSource(
+        settings,
+        database,
+        decoders.decoder,
+        owner=config.worker.name,
+        job_of_machine=decoders.job_of_machine,
+    )
     producer = Producer(settings)
     dead = DeadLetters(producer, settings.dead_letter_topic)
     return Sources(
-        KafkaSource(settings, database, decoders.decoder, owner=config.worker.name),
+        source,
         BothSinks(dead, rejects) if rejects else dead,
         AlertsTopic(producer, TopicTail(settings), settings.alerts_topic),
+        KafkaCollector(source),
     )
 
 

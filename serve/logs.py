@@ -52,3 +52,7 @@ def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
     root.setLevel(settings.level.upper())
     for name in NOISY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    # kafka-python writes errors by the dozen while a broker is away; `serve.kafka.link` says
+    # once what matters of them.
+    kafka = logging.INFO if root.level <= logging.DEBUG else logging.CRITICAL
+    logging.getLogger("kafka").setLevel(kafka)

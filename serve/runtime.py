@@ -165,6 +165,8 @@ def build_runtime(
     if role != "api":
         made = sources(database) if sources else build_sources(config, catalogue, database)
         push = made.source if isinstance(made.source, PushSource) else None
+        if made.collector is not None:
+            metrics.registry.register(made.collector)
         worker = Worker(
             WorkerParts(
                 source=made.source,

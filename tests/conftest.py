@@ -9,9 +9,17 @@ import structlog
 
 from serve.config import LogSettings
 from serve.logs import configure_logs
+from tests.kafka_support import kafka_broker, kafka_cluster, kafka_name, kafka_servers
 from tests.postgres_support import postgres_server, postgres_url
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = [
+    "kafka_broker",
+    "kafka_cluster",
+    "kafka_name",
+    "kafka_servers",
+    "postgres_server",
+    "postgres_url",
+]
 
 
 @pytest.fixture(autouse=True, scope="session")

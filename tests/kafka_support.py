@@ -311,7 +311,7 @@ def kafka_servers(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def unique() -> str:
+def kafka_name() -> str:
     """A prefix for topics and groups that no other test uses."""
     return f"t{uuid.uuid4().hex[:12]}"
 

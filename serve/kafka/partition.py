@@ -81,6 +81,7 @@ class Partition:
         self.end_offset = 0
         self.newest_ms: int | None = None
         self.fresh_at: float | None = None
+        self.watermark_ns: int | None = None
         self.snapshot_at = 0.0
         self.jobs: set[str] = set()
         self.held = True
@@ -220,5 +221,7 @@ class Partition:
             "next_offset": self.next_offset,
             "end_offset": self.end_offset,
             "lag_messages": self.lag,
+            "watermark_seconds": self.watermark_ns and self.watermark_ns / 1e9,
+            "up_to_date": not self.held,
             "jobs": len(self.jobs),
         }

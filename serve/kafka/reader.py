@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, overload
 
@@ -91,9 +91,10 @@ class PartitionReader:
         *,
         payload_bytes: int,
         messages_per_second: int,
+        job_of_machine: Mapping[str, str] | None = None,
     ):
         self.prefix = f"{topic}/{partition}"
-        self.assignments = Assignments()
+        self.assignments = Assignments(job_of_machine or {})
         self._make = make
         self._default = default_format
         self._payload_bytes = payload_bytes

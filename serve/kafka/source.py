@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,9 @@ young as that; only then does the wall clock say anything about its jobs."""
 MOST_CALLS = 2_000
 """Calls between snapshots, at most."""
 
+MARKS_SECONDS = 2.0
+"""How often the partitions' watermarks are looked up."""
+
 SNAPSHOT_SHARE = 0.05
 """Snapshots take at most about this share of the worker's time."""
 
@@ -68,8 +71,8 @@ class Turn:
 class KafkaSource:
     """See the module; implements `serve.source.Source`.
 
-    ``owner`` names this worker in the checkpoints. ``counts`` holds events by name, for the
-    metrics (`serve.kafka.metrics`).
+    ``owner`` names this worker in the checkpoints; ``job_of_machine`` maps machine patterns to
+    jobs where samples do not say. ``counts`` holds events by name (`serve.kafka.metrics`).
     """
 
     name = "kafka"
@@ -81,6 +84,7 @@ class KafkaSource:
         make_decoder: DecoderFactory,
         *,
         owner: str,
+        job_of_machine: Mapping[str, str] | None = None,
         connect: Callable[[KafkaSettings], Consumer] = connect,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -90,6 +94,7 @@ class KafkaSource:
         self.owner = owner
         self.counts: Counter[str] = Counter()
         self._make_decoder = make_decoder
+        self._job_of_machine = dict(job_of_machine or {})
         self._monotonic = monotonic
         moves = Moves(assigned=self._assigned, revoked=self._revoked, lost=self._lost)
         self._link = Link(
@@ -103,6 +108,7 @@ class KafkaSource:
         self._advanced_ns: int | None = None
         self._told: dict[TopicPartition, int] = {}
         self._problem = ""
+        self._marks_at = 0.0
         self._health = SourceHealth(connected=False, problem=self._link.problem)
 
     # ------------------------------------------------------------ a turn, in order
@@ -156,6 +162,9 @@ class KafkaSource:
             if batch.fresh is not None:
                 partition.note_jobs(batch.fresh.samples)
         pipeline.held = {job for p in self._partitions.values() if p.held for job in p.jobs}
+        if self._monotonic() >= self._marks_at:
+            self._marks_at = self._monotonic() + MARKS_SECONDS
+            self._note_watermarks(pipeline)
 
     def save(self, session: Session, pipeline: Pipeline, polled: Polled) -> None:
         """See `Source`. Raises `FencedError` if a partition has moved away."""
@@ -267,6 +276,12 @@ class KafkaSource:
             if self._link.consumer is not None:
                 self._link.consumer.pause(tp)
 
+    def _note_watermarks(self, pipeline: Pipeline) -> None:
+        marks = {state.job: state.watermark_ns or 0 for state in pipeline.jobs()}
+        for partition in self._partitions.values():
+            found = max((marks.get(job, 0) for job in partition.jobs), default=0)
+            partition.watermark_ns = found or None
+
     # ------------------------------------------------------------ partitions that move
 
     def _assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -279,6 +294,7 @@ class KafkaSource:
                 self.settings.topics[tp.topic],
                 payload_bytes=self.settings.dead_letter_payload_bytes,
                 messages_per_second=self.settings.job_messages_per_second,
+                job_of_machine=self._job_of_machine,
             )
             key = PartitionKey(self.settings.group, tp.topic, tp.partition)
             self._partitions[tp] = Partition(key, reader)
