@@ -106,6 +106,14 @@ def canonical(
     return _drop(raw, (raw < lower) | (raw > upper), "limit", counts)
 
 
+def as_float(value: float | str) -> float:
+    """One number or text as a float, infinity beyond any float; ValueError if it is none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def countable(value: float, resolution: Resolution) -> bool:
     """Whether one raw value is neither missing, blank nor saturated, so that it may be added."""
     if not math.isfinite(value):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ingest.formats.assembly import Assembler
 from ingest.formats.protocol import Context
-from ingest.values import BLANK_TEXTS
+from ingest.values import BLANK_TEXTS, as_float
 
 Tags = tuple[tuple[str, str], ...]
 
@@ -41,10 +41,7 @@ class FieldReader:
 
     def _number(self, raw: Any) -> float | None:
         if isinstance(raw, (int, float)) and not isinstance(raw, bool):
-            try:
-                return float(raw)
-            except OverflowError:
-                return float("inf")
+            return as_float(raw)
         if raw is None:
             return None
         if isinstance(raw, str):

@@ -21,6 +21,7 @@ from ingest.formats.raw_table import RawTable
 from ingest.formats.row_shape import RowShape
 from ingest.normalise import normalise
 from ingest.samples import Decoded, Rejected, empty_samples
+from ingest.values import as_float
 
 CHUNK_ROWS = 1000
 """Rows turned into columns together; few enough that they are still in the CPU's cache."""
@@ -240,9 +241,4 @@ class _Batch:
 
 
 def _bounded(value: Any) -> Any:
-    if isinstance(value, int) and abs(value) >= 2**63:
-        try:
-            return float(value)
-        except OverflowError:
-            return float("inf")
-    return value
+    return as_float(value) if isinstance(value, int) and abs(value) >= 2**63 else value

@@ -15,6 +15,7 @@ import msgspec
 from ingest.formats.assembly import Assembler, Declared
 from ingest.formats.protocol import Context, rejected, too_large
 from ingest.samples import Decoded, Rejected
+from ingest.values import as_float
 
 NO_RECORDED_VALUE = 1
 """Bit of a data point's flags: the series has just gone missing."""
@@ -145,9 +146,9 @@ class OtlpJsonDecoder:
             return False
         try:
             ts_ns = int(point.time_unix_nano)
-            value = float(raw)
+            value = as_float(raw)
             seconds = 0.0 if delta_from is None else (ts_ns - int(delta_from)) / 1e9
-        except (ValueError, OverflowError):
+        except ValueError:
             return False
         if not 0 < ts_ns < 2**63 or (delta_from is not None and seconds <= 0):
             return False

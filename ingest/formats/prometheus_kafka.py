@@ -14,6 +14,7 @@ from ingest.formats.assembly import Assembler, Declared
 from ingest.formats.protocol import Context, rejected, too_large
 from ingest.samples import Decoded, Rejected
 from ingest.timestamps import number_to_ns, parse_ns
+from ingest.values import as_float
 
 
 class _Sample(msgspec.Struct):
@@ -68,9 +69,7 @@ class PrometheusKafkaDecoder:
                 if "le" in labels or "quantile" in labels:
                     declared = "distribution"
                 target = assembler.target(key, name, labels, declared)
-            value = float(sample.value)
-        except OverflowError:
-            value = float("inf")
+            value = as_float(sample.value)
         except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
             return rejected("undecodable", origin, error, message)
         stamp = sample.timestamp
