@@ -14,7 +14,7 @@ import socket
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -245,8 +245,9 @@ def describe(error: ValidationError, where: str, from_environment: Mapping[str, 
 def _suggestion(loc: tuple[int | str, ...]) -> str:
     model: Any = Config
     for part in loc[:-1]:
-        field = model.model_fields.get(part) if hasattr(model, "model_fields") else None
-        model = field.annotation if field else None
+        field = getattr(model, "model_fields", {}).get(part)
+        kinds = (field.annotation, *get_args(field.annotation)) if field else ()
+        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
     names = list(getattr(model, "model_fields", {}))
     close = difflib.get_close_matches(str(loc[-1]), names, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
