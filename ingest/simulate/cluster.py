@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.simulate.metrics import INDEX, METRICS, NAMES
-from ingest.simulate.randomness import Key, chance, log_uniform, stream, uniform
+from ingest.simulate.randomness import Key, around_one, chance, log_uniform, stream, uniform
 from ingest.simulate.spec import JobSpec
 
 FloatArray = NDArray[np.float64]
@@ -70,13 +70,6 @@ _STAGE_SENSITIVE = (
 _SITES = ("gpu", "node", "worker", "h100-", "dgx", "hgx-")
 
 
-def positive_noise(rng: np.random.Generator, sigma: float, shape: Any) -> FloatArray:
-    """Multipliers around 1 with relative deviation ``sigma``, never near zero or negative."""
-    z = np.clip(rng.standard_normal(shape), -3.5, 3.5) * sigma
-    out: FloatArray = 1.0 + z + 0.5 * z * z
-    return out
-
-
 def build_cluster(spec: JobSpec, seed: int) -> Cluster:
     """Draw the machines of a job."""
     rng = stream(seed, Key.CLUSTER)
@@ -102,18 +95,18 @@ def build_cluster(spec: JobSpec, seed: int) -> Cluster:
     for i, metric in enumerate(METRICS):
         low, high = _SPREAD.get(metric.name, (0.0, 0.01))
         sigma = uniform(rng, low, high) * spec.spread
-        factor[i] = positive_noise(rng, sigma, n)
+        factor[i] = around_one(rng.standard_normal(n), sigma)
         if metric.scope == "gpu":
-            gpu_factor[i] = positive_noise(rng, sigma * 0.7, (n, g))
+            gpu_factor[i] = around_one(rng.standard_normal((n, g)), sigma * 0.7)
     work = np.stack(
         [
-            positive_noise(rng, uniform(rng, 0.0, 0.15), n),
-            positive_noise(rng, uniform(rng, 0.0005, 0.008) * spec.spread, n),
-            positive_noise(rng, 0.01, n),
+            around_one(rng.standard_normal(n), uniform(rng, 0.0, 0.15)),
+            around_one(rng.standard_normal(n), uniform(rng, 0.0005, 0.008) * spec.spread),
+            around_one(rng.standard_normal(n), 0.01),
         ],
         axis=1,
     )
-    gpu_work = positive_noise(rng, uniform(rng, 0.0, 0.004) * spec.spread, (n, g))
+    gpu_work = around_one(rng.standard_normal((n, g)), uniform(rng, 0.0, 0.004) * spec.spread)
     if spec.slow_machine > 0:
         work[int(rng.integers(n)), 1] *= 1.0 + spec.slow_machine
     _stages(rng, spec, stages, stage, work, compute_factor)
@@ -182,7 +175,7 @@ def _stages(
     work[:, 1] *= share[stage]
     for i, name in enumerate(NAMES):
         if name in _STAGE_SENSITIVE or name.startswith(("nvlink", "pcie")):
-            by_stage = positive_noise(rng, spec.stage_spread, stages)
+            by_stage = around_one(rng.standard_normal(stages), spec.stage_spread)
             compute_factor[i] *= by_stage[stage]
 
 

@@ -71,17 +71,16 @@ def cumulative(
         spent[phase] = totals.ravel().take(flat) + inside
         if phase in _CARRIER:
             whole = lasts
-            if phase is Phase.COLLECTIVE and steps.stuck_s is not None:
-                whole = np.where(index == len(steps.start) - 2, steps.stuck_s, lasts)
+            for step, planned in steps.planned.items():
+                whole = np.where(index == step - steps.first, planned[phase], whole)
             positive = whole > 0
             share = np.where(positive, inside / np.where(positive, whole, 1.0), left >= 0)
             share = np.minimum(share, 1.0)
             progress[_CARRIER[phase]] = done + share
         left = left - lasts
-    if steps.stuck_s is not None:
-        spent[Phase.WAIT] = spent[Phase.WAIT] + np.where(
-            index == len(steps.start) - 2, np.maximum(left, 0.0), 0.0
-        )
+    if not np.isfinite(steps.start[-1]):  # after a collective that broke off all wait
+        stuck = index == len(steps.start) - 2
+        spent[Phase.WAIT] = spent[Phase.WAIT] + np.where(stuck, np.maximum(left, 0.0), 0.0)
     _after_stop(spent, at, stopped)
     return spent, progress
 

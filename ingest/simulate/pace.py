@@ -41,6 +41,12 @@ class Pace:
         stopped = np.isinf(self.slow[group]).any(axis=1)
         return float(self.times[int(stopped.argmax())]) if stopped.any() else float("inf")
 
+    def slow_at(self, group: Group, at: FloatArray) -> FloatArray:
+        """Each affected worker's slowdown at a time (``[A]``, or one for all)."""
+        index = np.maximum(np.searchsorted(self.times, at, side="right") - 1, 0)
+        now: FloatArray = self.slow[group][index, np.arange(len(self.workers))]
+        return now
+
     def finish(self, group: Group, begin: FloatArray, work: FloatArray) -> FloatArray:
         """When each affected worker has done ``work`` nominal seconds begun at ``begin``."""
         columns = np.arange(len(self.workers))

@@ -12,8 +12,10 @@ from enum import IntEnum
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 T = TypeVar("T")
+FloatArray = NDArray[np.float64]
 
 
 class Key(IntEnum):
@@ -48,6 +50,16 @@ def derived_seed(seed: int, key: Key, index: int) -> int:
 def rounded(value: float) -> float:
     """Six significant digits: hides the last-bit differences of platforms' math libraries."""
     return float(f"{value:.6g}")
+
+
+def around_one(z: FloatArray, sigma: FloatArray | float) -> FloatArray:
+    """Multipliers around 1 with relative deviation ``sigma`` from standard normal ``z``.
+
+    The first terms of exp(z sigma): always positive, and the same bits on every platform.
+    """
+    x = np.clip(z, -4.0, 4.0) * sigma
+    out: FloatArray = 1.0 + x + 0.5 * x * x
+    return out
 
 
 def uniform(rng: np.random.Generator, low: float, high: float) -> float:

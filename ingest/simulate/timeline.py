@@ -19,12 +19,11 @@ from ingest.simulate.effects import Slow, Stop
 from ingest.simulate.habits import Habits
 from ingest.simulate.pace import Pace, build_pace
 from ingest.simulate.phases import Group, Phase
-from ingest.simulate.randomness import Key, stream
 from ingest.simulate.spec import JobSpec
+from ingest.simulate.step_luck import BLOCK, StepLuck
 from ingest.simulate.workers import Workers
 
 FloatArray = NDArray[np.float64]
-_BLOCK = 64
 _BEFORE_WAIT = (
     Phase.IDLE,
     Phase.INIT,
@@ -37,6 +36,9 @@ _BEFORE_WAIT = (
 )
 
 
+Plan = dict[Phase, FloatArray]
+
+
 @dataclass(slots=True)
 class Steps:
     """A run of consecutive steps.
@@ -45,8 +47,9 @@ class Steps:
     ``spent`` maps a phase to durations ``[K, R]`` (``[K, 1]`` when equal for all), phases that
     do not occur are absent; ``before`` is ``[phase, R]``, the time spent in each phase before
     the run; ``first`` the index of the first step. Reading the next batch ahead takes
-    ``ahead_s``. ``stuck_s`` is set when the last step's
-    collective breaks off: how long it would have lasted; all wait from then on.
+    ``ahead_s``. ``planned`` has, for steps in which a speed changes, how long load, compute and
+    collective would have lasted at the speed they began with (``[R]`` or a number): by that
+    measure bytes move, so that they do not know the future.
     """
 
     first: int
@@ -54,7 +57,7 @@ class Steps:
     spent: dict[Phase, FloatArray]
     before: FloatArray
     ahead_s: float
-    stuck_s: float | None = None
+    planned: dict[int, Plan]
 
 
 class Timeline:
@@ -64,7 +67,6 @@ class Timeline:
         self._spec = spec
         self._cluster = cluster
         self._workers = workers
-        self._seed = seed
         self._habits = Habits(spec, workers, seed)
         self._pace: Pace | None = None
         self._time = self._habits.begin_s
@@ -73,14 +75,14 @@ class Timeline:
         self._start: FloatArray = np.asarray([self._time])
         self._spent: dict[Phase, FloatArray] = {}
         self._before: FloatArray = np.zeros((len(Phase), workers.count))
-        self._block: tuple[int, dict[str, FloatArray]] | None = None
+        self._luck = StepLuck(spec, workers, seed)
         step = spec.step
         machine, gpu = workers.machine, np.maximum(workers.gpu, 0)
         self._work: FloatArray = cluster.work[machine]
         if workers.per_gpu:
             self._work[:, 1] *= cluster.gpu_work[machine, gpu]
         self._nominal = step.nominal_s
-        self._stuck_s: float | None = None
+        self._planned: dict[int, Plan] = {}
 
     @property
     def time(self) -> float:
@@ -120,6 +122,7 @@ class Timeline:
             self._spent[phase] = spent[drop:]
         self._start = self._start[drop:]
         self._first += drop
+        self._planned = {k: p for k, p in self._planned.items() if k >= self._first}
 
     def rewind(self, now: float) -> None:
         """Drop what has not ended by ``now``, so that a new event can act on it."""
@@ -128,7 +131,7 @@ class Timeline:
         self._spent = {p: s[:keep] for p, s in self._spent.items()}
         self._time = float(self._start[-1])
         self._next = self._first + keep
-        self._stuck_s = None
+        self._planned = {k: p for k, p in self._planned.items() if k < self._next}
 
     def add_worker(self, parent: int) -> None:
         """A worker was split off ``parent``: it has lived the same life so far."""
@@ -137,11 +140,15 @@ class Timeline:
         for phase, spent in self._spent.items():
             if spent.shape[1] > 1:
                 self._spent[phase] = np.concatenate((spent, spent[:, [parent]]), axis=1)
+        for plan in self._planned.values():
+            for phase, seconds in plan.items():
+                if len(seconds) > 1:
+                    plan[phase] = np.append(seconds, seconds[parent])
 
     def steps(self) -> Steps:
         """The known steps that were not forgotten."""
         ahead = 0.85 * self._nominal
-        return Steps(self._first, self._start, self._spent, self._before, ahead, self._stuck_s)
+        return Steps(self._first, self._start, self._spent, self._before, ahead, self._planned)
 
     def arrival_s(self) -> FloatArray:
         """Nominal seconds from a step's start until each worker reaches the barrier."""
@@ -155,7 +162,7 @@ class Timeline:
     def _run(self, until: float, cut: float) -> tuple[FloatArray, dict[Phase, FloatArray]]:
         """At least one more step: the ends of the steps and the time spent in phases."""
         ahead = math.ceil((min(until, cut) - self._time) / self._nominal) + 1
-        count = max(1, min(_BLOCK - self._next % _BLOCK, ahead))
+        count = max(1, min(BLOCK - self._next % BLOCK, ahead))
         pace = self._pace
         if pace is None:
             start, spent = self._uniform(self._nominal_work(count), None, 0)
@@ -199,6 +206,8 @@ class Timeline:
     def _exact(self, pace: Pace) -> tuple[FloatArray, dict[Phase, FloatArray]]:
         """One step during which speeds change, or which never ends."""
         work = self._nominal_work(1)
+        plan = {p: work[p][0].copy() for p in (Phase.LOAD, Phase.COMPUTE, Phase.COLLECTIVE)}
+        self._planned[self._next] = plan
         who = pace.workers
         at = np.full(self._workers.count, self._time)
         for phase in _BEFORE_WAIT:
@@ -208,6 +217,8 @@ class Timeline:
             at = begin + work[phase][0]
             if phase in (Phase.LOAD, Phase.COMPUTE):
                 group = Group.LOAD if phase is Phase.LOAD else Group.COMPUTE
+                with np.errstate(invalid="ignore"):
+                    plan[phase][who] *= pace.slow_at(group, begin[who])
                 at[who] = pace.finish(group, begin[who], work[phase][0, who])
             with np.errstate(invalid="ignore"):
                 work[phase] = np.where(np.isfinite(begin), at - begin, 0.0)[None]
@@ -217,6 +228,7 @@ class Timeline:
         end = float("inf")
         if math.isfinite(ready):
             collective = work[Phase.COLLECTIVE][0, 0]
+            plan[Phase.COLLECTIVE] *= pace.slow_at(Group.COLLECTIVE, np.asarray([ready])).max()
             slowest = pace.finish(
                 Group.COLLECTIVE, np.full(len(who), ready), np.full(len(who), collective)
             )
@@ -226,22 +238,21 @@ class Timeline:
             else:
                 broken = max(ready, pace.stops_s(Group.COLLECTIVE))
                 work[Phase.COLLECTIVE] = np.full((1, 1), broken - ready)
-                self._stuck_s = float(collective)
         return np.asarray([end]), work
 
     def _nominal_work(self, count: int) -> dict[Phase, FloatArray]:
         """Durations at nominal speed of the next ``count`` steps (within one random block)."""
         spec = self._spec.step
-        row = self._next % _BLOCK
-        drawn = self._random(self._next // _BLOCK)
+        row = self._next % BLOCK
+        drawn = self._luck.of_block(self._next // BLOCK)
         rows = slice(row, row + count)
         w = self._work
         twin = self._workers.twin
         whole = len(twin) == self._workers.base
-        own = drawn["own"][rows] if whole else drawn["own"][rows][:, twin]
-        tail = drawn["tail"][rows] if whole else drawn["tail"][rows][:, twin]
-        pause = drawn["pause"][rows] if whole else drawn["pause"][rows][:, twin]
-        common = drawn["common"][rows]
+        own, tail, pause = (
+            x[rows] if whole else x[rows][:, twin] for x in (drawn.own, drawn.tail, drawn.pause)
+        )
+        common = drawn.common[rows]
         work = {
             Phase.OPTIMISE: np.broadcast_to(w[:, 2] * spec.optimise_s, own.shape).copy(),
             Phase.LOAD: (w[:, 0] * spec.load_s) * (1 - spec.load_tail + spec.load_tail * tail),
@@ -252,42 +263,6 @@ class Timeline:
             work[Phase.STALL] = pause
         self._habits.add_to(work, self._next, count)
         return work
-
-    def _random(self, block: int) -> dict[str, FloatArray]:
-        """The random part of the steps of a block; the same whenever it is asked for."""
-        if self._block is not None and self._block[0] == block:
-            return self._block[1]
-        spec = self._spec.step
-        workers = self._workers
-        rng = stream(self._seed, Key.STEPS, block)
-        shape = (_BLOCK, workers.base)
-        common = _around_one(rng.standard_normal((_BLOCK, 2)), np.asarray([spec.common, 0.03]))
-        if workers.per_gpu:
-            z = rng.standard_normal((_BLOCK, workers.machines))[:, workers.machine[: workers.base]]
-            z = 0.95 * z + 0.3 * rng.standard_normal(shape)
-        else:
-            z = rng.standard_normal(shape)
-        lasting = rng.standard_normal(workers.machines)[workers.machine[: workers.base]]
-        shift = _around_one(lasting, np.asarray(spec.shift))
-        tail = np.minimum(rng.standard_exponential(shape), 8.0)
-        # One uniform number decides whether a pause happens and how long it is.
-        often = min(0.2, spec.pause_per_hour * self._nominal / 3600.0)
-        luck = rng.random(shape)
-        pause = np.where(luck < often, spec.pause_s * (0.5 + luck / max(often, 1e-12)), 0.0)
-        drawn = {
-            "common": common,
-            "own": _around_one(z, np.asarray(spec.imbalance)) * shift,
-            "tail": tail,
-            "pause": pause,
-        }
-        self._block = (block, drawn)
-        return drawn
-
-
-def _around_one(z: FloatArray, sigma: FloatArray) -> FloatArray:
-    x = np.clip(z, -4.0, 4.0) * sigma
-    out: FloatArray = 1.0 + x + 0.5 * x * x
-    return out
 
 
 def _join(
