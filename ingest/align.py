@@ -196,7 +196,7 @@ class JobAligner:
             elif idle:
                 end = frontier // run.tick_ns + 1
             else:
-                end = (frontier - spans.lateness_ns) // run.tick_ns
+                end = (frontier - spans.wait_ns(self._intake.lag.ns)) // run.tick_ns
             if not self._close_ticks(run, end):
                 break
         self._intake.sweep(self._spans.future_ns, final=final)

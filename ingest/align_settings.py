@@ -17,7 +17,8 @@ class AlignSettings:
     tick_seconds
         Fixed tick (at least 1); None finds it from the data.
     lateness_seconds
-        How long ticks wait for rows; None is the larger of 3 s and 2.5 ticks.
+        How long ticks wait for rows. None is the larger of 3 s and 2.5 ticks, and longer, up to
+        ``max_lateness_seconds``, while rows do come later than that.
     future_bound_seconds
         Stamps further ahead of the quorum than this (and than 10 ticks) wait in quarantine, and
         are rejected once the quorum has moved on by as much without coming near.
@@ -36,6 +37,7 @@ class AlignSettings:
 
     tick_seconds: float | None = None
     lateness_seconds: float | None = None
+    max_lateness_seconds: float = 20.0
     future_bound_seconds: float = 60.0
     leave_after_seconds: float = 300.0
     silence_seconds: float = 600.0
@@ -54,10 +56,12 @@ class AlignSettings:
         longest = self.hold_seconds / seconds
         leave = max(3, round(self.leave_after_seconds / seconds))
         lateness = max(3.0, 2.5 * seconds)
+        longest_lateness = max(lateness, self.max_lateness_seconds)
         if self.lateness_seconds is not None:
-            lateness = self.lateness_seconds
+            lateness = longest_lateness = self.lateness_seconds
         return Spans(
             lateness_ns=round(lateness * SECOND),
+            max_lateness_ns=round(longest_lateness * SECOND),
             slice_ns=max(8 * SECOND, 4 * known),
             stalled_ns=max(30 * SECOND, 6 * (tick_ns or 60 * SECOND)),
             future_ns=max(round(self.future_bound_seconds * SECOND), 10 * known),
@@ -80,6 +84,7 @@ class Spans:
     """
 
     lateness_ns: int
+    max_lateness_ns: int
     slice_ns: int
     stalled_ns: int
     future_ns: int
@@ -88,3 +93,8 @@ class Spans:
     leave_ticks: int
     silence_ticks: int
     hold: HoldPolicy
+
+    def wait_ns(self, lag_ns: int) -> int:
+        """How long ticks wait when rows come up to ``lag_ns`` behind the others."""
+        wanted = lag_ns + lag_ns // 4 + SECOND if lag_ns else 0
+        return max(self.lateness_ns, min(wanted, self.max_lateness_ns))

@@ -14,7 +14,7 @@ from ingest.cadence import SECOND
 from ingest.ledger import Ledger, shown
 from ingest.open_rows import OpenRows
 from ingest.series import SeriesTable
-from ingest.watermark import Quorum, median_claim
+from ingest.watermark import Lag, Quorum, median_claim
 
 
 class Intake:
@@ -28,12 +28,17 @@ class Intake:
         self.table = SeriesTable(settings.max_machines)
         self.rows = OpenRows()
         self.quorum = Quorum()
+        self.lag = Lag()
         self._settings = settings
         self._held = held
         self._forgotten: list[NDArray[np.int64]] = []
 
     def take(self, batch: Batch, spans: Spans, closed_ns: int | None, now_ns: int | None) -> None:
         """Take in rows that came together; ``closed_ns`` is where open ticks begin, if any did."""
+        frontier = self.quorum.frontier_ns
+        if frontier is not None:
+            limit, span = spans.max_lateness_ns, 2 * spans.stalled_ns
+            self.lag.note(frontier, batch.ts, limit_ns=limit, span_ns=span)
         batch = self._usable(batch, closed_ns)
         if not batch.ts.size:
             return
@@ -92,6 +97,7 @@ class Intake:
             "table": self.table.snapshot(),
             "rows": self.rows.snapshot(),
             "quorum": self.quorum.snapshot(),
+            "lag": self.lag.snapshot(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -99,6 +105,7 @@ class Intake:
         self.table.restore(state["table"])
         self.rows.restore(state["rows"])
         self.quorum.restore(state["quorum"])
+        self.lag.restore(state["lag"])
 
     def _usable(self, batch: Batch, closed_ns: int | None) -> Batch:
         most = self._settings.max_gpus

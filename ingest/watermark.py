@@ -112,3 +112,37 @@ def median_claim(claims: NDArray[np.int64]) -> int:
     """The lower median: at least half of the active machines have reached it."""
     middle = (claims.size - 1) // 2
     return int(np.partition(claims, middle)[middle])
+
+
+class Lag:
+    """How far behind the frontier rows come in, of late.
+
+    Agents that send ten seconds at once, or a clock that is some seconds behind, are no fault:
+    ticks wait for them, within a limit. What is remembered is the largest lag in the current and
+    the last span of event time, so that waiting ends when its reason does.
+    """
+
+    def __init__(self) -> None:
+        self._largest = [0, 0]
+        self._since: int | None = None
+
+    @property
+    def ns(self) -> int:
+        """The largest lag of late."""
+        return max(self._largest)
+
+    def note(self, frontier_ns: int, ts: NDArray[np.int64], *, limit_ns: int, span_ns: int) -> None:
+        """Rows of times ``ts`` came in; those more than ``limit_ns`` behind are not waited for."""
+        if self._since is None or frontier_ns - self._since > span_ns:
+            self._since = frontier_ns
+            self._largest = [0, self._largest[0]]
+        if int(ts.min()) < frontier_ns - self._largest[0]:
+            behind = frontier_ns - ts
+            self._largest[0] = max(self._largest[0], int(behind[behind <= limit_ns].max(initial=0)))
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"largest": list(self._largest), "since": self._since}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._largest = list(state["largest"])
+        self._since = state["since"]

@@ -84,14 +84,14 @@ def lateness(outcome: Outcome) -> float:
 
 
 @given(lives, sizes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_cut_into_batches_changes_nothing(life: Life, batches: list[int]) -> None:
     rows = life.rows().sort_by("ts")
     assert align(cut(rows, batches), SETTINGS).ticks() == in_order(life).ticks()
 
 
 @given(lives, sizes, st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_arrival_order_within_the_lateness_changes_nothing(
     life: Life, batches: list[int], seed: int
 ) -> None:
@@ -103,7 +103,7 @@ def test_arrival_order_within_the_lateness_changes_nothing(
 
 
 @given(lives, sizes, st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_doubled_rows_change_nothing(life: Life, batches: list[int], seed: int) -> None:
     rows, whole = life.rows(), in_order(life)
     again = rows.take(np.random.default_rng(seed).integers(0, len(rows), len(rows)))
@@ -114,7 +114,7 @@ def test_doubled_rows_change_nothing(life: Life, batches: list[int], seed: int) 
 
 
 @given(lives, sizes, st.integers(0, 2**32 - 1), st.integers(0, 30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_restored_snapshot_goes_on_as_if_never_interrupted(
     life: Life, batches: list[int], seed: int, stop: int
 ) -> None:
@@ -134,7 +134,7 @@ def test_a_restored_snapshot_goes_on_as_if_never_interrupted(
 
 
 @given(lives, sizes, st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_watermark_never_goes_back(life: Life, batches: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = life.rows()
@@ -147,7 +147,7 @@ def test_the_watermark_never_goes_back(life: Life, batches: list[int], seed: int
 
 
 @given(lives, sizes, st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_ticks_follow_each_other_within_a_run_whatever_comes_in(
     life: Life, batches: list[int], seed: int
 ) -> None:

@@ -51,6 +51,33 @@ def test_rows_behind_the_watermark_are_rejected_and_counted_by_machine() -> None
     assert outcome.aligner.late_by_machine == {"m1": 2}
 
 
+def test_agents_that_send_ten_seconds_at_once_are_waited_for() -> None:
+    outcome = align([], flush=False)
+    for start in range(0, 300, 10):
+        for m in range(8):
+            feed(outcome, table([row(start + i, f"m{m}", a=1.0) for i in range(10)]))
+    assert outcome.aligner.counters["late"] == 0
+    finish(outcome)
+    assert sum(sum(outcome.fresh("a", f"m{m}")) for m in range(8)) == 8 * 300
+
+
+def test_a_clock_some_seconds_behind_is_waited_for_after_its_first_loss() -> None:
+    batches = [[*second(i), row(i - 8, "behind", a=1.0)] for i in range(300)]
+    outcome = live(batches)
+    assert outcome.aligner.counters["late"] < 12
+    assert closed_to(outcome) == 289
+
+
+def test_waiting_for_late_rows_ends_with_its_reason() -> None:
+    batches = [[*second(i), *([row(i - 8, "m4", a=1.0)] if i < 100 else [])] for i in range(400)]
+    assert closed_to(live(batches)) == 396
+
+
+def test_a_fixed_lateness_stays_fixed() -> None:
+    parts = [table([*second(i), row(i - 8, "behind", a=1.0)]) for i in range(100)]
+    assert closed_to(align(parts, AlignSettings(lateness_seconds=3.0), flush=False)) == 96
+
+
 def test_a_row_within_the_lateness_is_used() -> None:
     outcome = live([second(i, 3) for i in range(60)])
     assert not outcome.aligner.add(table([row(57.5, "m3", a=7.0)]))
