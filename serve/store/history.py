@@ -137,7 +137,7 @@ def store_metrics(
 
 def metric_block(part: MetricSlice, tick_ns: int) -> MetricBlock | None:
     """The first metric of a slice on an even grid; None if there is nothing in it."""
-    if part.times_ns.size == 0 or not part.metrics:
+    if part.times_ns.size == 0 or not part.metrics or np.isnan(part.values[0]).all():
         return None
     start_ns, values = _even(part.times_ns, part.values[0], tick_ns)
     return MetricBlock(start_ns, tick_ns, part.machines, values)
