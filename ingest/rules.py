@@ -13,9 +13,9 @@ TimeUnit = Literal["auto", "s", "ms", "us", "ns"]
 class Identity:
     """Which columns or labels say when, who and for whom; the first one with a value wins.
 
-    ``machine`` in `series` formats skips what is refused; ``refused`` names no host at all.
-    ``row_job`` is for rows that a job's agent wrote, ``series_job`` for series that went
-    through Prometheus, where ``job`` is the name of the scrape configuration.
+    Names that begin with ``series_`` are for the formats of single, labelled series; there
+    ``job`` is the name of the scrape configuration, while a column ``index`` of rows is hardly
+    ever a GPU's. ``refused`` names no host at all; ``labels`` are texts and never metrics.
     """
 
     time: tuple[str, ...] = ("ts", "timestamp", "time", "@timestamp")
@@ -29,7 +29,8 @@ class Identity:
         "weaklink.job", "slurm.job.id", "k8s.job.name",
         "label_training_kubeflow_org_job_name", "training_kubeflow_org_job_name",
     )  # fmt: skip
-    gpu: tuple[str, ...] = ("gpu", "gpu_id", "gpu_index", "index", "minor_number", "hw.gpu.index")
+    gpu: tuple[str, ...] = ("gpu", "gpu_id", "gpu_index")
+    series_gpu: tuple[str, ...] = ("gpu", "gpu_id", "index", "minor_number", "hw.gpu.index")
     mig: tuple[str, ...] = ("GPU_I_ID", "gpu_i_id", "gpu_instance_id")
     labels: tuple[str, ...] = (
         "UUID", "uuid", "device", "modelName", "name", "pci_bus_id", "GPU_I_PROFILE", "cluster",

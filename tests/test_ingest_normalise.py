@@ -282,6 +282,11 @@ def test_a_machine_is_found_under_its_usual_names(label: str) -> None:
     assert rows(run(table)) == [{"ts": T0_NS, "job": "j", "machine": "n7", "x": 1.0}]
 
 
+def test_a_column_called_index_is_no_gpu() -> None:
+    done = run(raw(index=[7, 123456], x=1.0))
+    assert (done.samples.num_rows, done.samples.column("gpu").null_count) == (2, 2)
+
+
 def test_a_job_may_be_a_number_even_where_some_are_missing() -> None:
     done = run(raw(job=pa.array([12345.0, None]), x=[1.0, 2.0]))
     assert done.samples.column("job").to_pylist() == ["12345"]
