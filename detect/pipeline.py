@@ -103,7 +103,7 @@ class JobPipeline:
         """The wall clock has reached ``now_ns``: close what an idle source left open."""
         if self._fed or not self._seen_ns:
             self._fed, self._seen_ns = False, now_ns
-        return self._detect(self.aligner.idle(now_ns), [])
+        return self._detect(self.aligner.idle(now_ns), self.aligner.take_rejected())
 
     def silent_ns(self, now_ns: int) -> int:
         """Wall-clock time since the last samples, to the precision of calls to `advance`."""
@@ -111,13 +111,14 @@ class JobPipeline:
 
     def finish(self) -> PipelineOutput:
         """End of input: close every tick and resolve what is still open."""
-        out = self._detect(self.aligner.flush(), [])
+        out = self._detect(self.aligner.flush(), self.aligner.take_rejected())
         out.changes.extend(self.detector.finish(self._end_ns))
         self._phase = "ended"
         return out
 
     def _detect(self, blocks: list[TickBlock], rejected: list[Rejected]) -> PipelineOutput:
-        self.rejected.update(r.reason for r in rejected)
+        for one in rejected:
+            self.rejected[one.reason] += one.rows
         out = PipelineOutput(rejected=rejected)
         for block in blocks:
             if block.run != self._run and self._ticks:
