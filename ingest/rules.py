@@ -14,8 +14,8 @@ class Identity:
     """Which columns or labels say when, who and for whom; the first one with a value wins.
 
     Names that begin with ``series_`` are for the formats of single, labelled series; there
-    ``job`` is the name of the scrape configuration, while a column ``index`` of rows is hardly
-    ever a GPU's. ``refused`` names no host at all; ``labels`` are texts and never metrics.
+    ``job`` is the name of the scrape configuration. ``series_gpu`` comes after ``gpu``, and in
+    series only: a column ``index`` of rows is hardly ever a GPU's. ``refused`` names no host at all; ``labels`` are texts and never metrics.
     """
 
     time: tuple[str, ...] = ("ts", "timestamp", "time", "@timestamp")
@@ -30,7 +30,7 @@ class Identity:
         "label_training_kubeflow_org_job_name", "training_kubeflow_org_job_name",
     )  # fmt: skip
     gpu: tuple[str, ...] = ("gpu", "gpu_id", "gpu_index")
-    series_gpu: tuple[str, ...] = ("gpu", "gpu_id", "index", "minor_number", "hw.gpu.index")
+    series_gpu: tuple[str, ...] = ("index", "minor_number", "hw.gpu.index")
     mig: tuple[str, ...] = ("GPU_I_ID", "gpu_i_id", "gpu_instance_id")
     labels: tuple[str, ...] = (
         "UUID", "uuid", "device", "modelName", "name", "pci_bus_id", "GPU_I_PROFILE", "cluster",

@@ -151,7 +151,8 @@ class Assembler:
         return refused
 
     def _gpu(self, labels: Mapping[str, str]) -> int | None:
-        for label in self.context.rules.identity.series_gpu:
+        identity = self.context.rules.identity
+        for label in (*identity.gpu, *identity.series_gpu):
             match = _GPU_INDEX.fullmatch(labels.get(label, ""))
             if match is not None:
                 return int(match[1])
