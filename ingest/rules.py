@@ -15,7 +15,8 @@ class Identity:
 
     Names that begin with ``series_`` are for the formats of single, labelled series; there
     ``job`` is the name of the scrape configuration. ``series_gpu`` comes after ``gpu``, and in
-    series only: a column ``index`` of rows is hardly ever a GPU's. ``refused`` names no host at all; ``labels`` are texts and never metrics.
+    series only: a column ``index`` of rows is hardly ever a GPU's. ``refused`` names no host at
+    all; ``labels`` are texts and never metrics.
     """
 
     time: tuple[str, ...] = ("ts", "timestamp", "time", "@timestamp")

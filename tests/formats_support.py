@@ -16,7 +16,7 @@ from ingest.rules import Rules
 from ingest.samples import KEY_COLUMNS, Decoded
 
 PAYLOADS = Path(__file__).resolve().parents[1] / ".." / "shared" / "data" / "payloads"
-FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """No time limits: a loaded machine must not fail a test."""
 
 T0_MS = 1_700_000_000_000
