@@ -17,18 +17,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.residuals import LEVEL, TESTS, Residuals
+from detect.residuals import LEVEL, SHAPE, TESTS, Residuals
 from detect.state import PanelState
 from models.evidence_model import MetricScale
 
 Array = NDArray[np.float64]
 
-START = np.array([3.0, 3.5, 4.0])
-FULL = np.array([6.0, 7.0, 8.0])
+START = np.array([3.0, 3.5, 4.0, 4.0])
+FULL = np.array([6.0, 7.0, 8.0, 8.0])
 DECAY = 0.7
 CAP = 3.0
-NORM = 1.5
+NORM = 1.0
 MAX_STEP_SECONDS = 10.0
+PEAK_HALF_LIFE_SECONDS = 1800.0
+PEERS_PEAKS = 3.0
+OWN_PEAKS = 1.5
+MOST_PATIENCE = 4.0
+EXCURSION_SECONDS = 8.0
 
 
 class EvidenceSums:
@@ -40,6 +45,8 @@ class EvidenceSums:
         self.state = PanelState()
         self.state.add("high", "mr", 0.0, (TESTS,))
         self.state.add("low", "mr", 0.0, (TESTS,))
+        self.state.add("highest", "mr", 0.0, (TESTS,))
+        self.state.add("peak", "mr", 0.0, (TESTS,))
         self._hold: Array = np.zeros((TESTS, 0, 1))
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -54,7 +61,7 @@ class EvidenceSums:
         metrics = self.state.metrics
         scales = [self.scale(m) for m in metrics]
         self._hold = (
-            np.array([[s.hold_fast, s.hold_slow, s.hold_level] for s in scales])
+            np.array([[s.hold_fast, s.hold_slow, s.hold_level, s.hold_shape] for s in scales])
             .reshape(-1, TESTS)
             .T[:, :, None]
         )
@@ -74,27 +81,54 @@ class EvidenceSums:
         size *= slope[:, None, None]
         grow = np.clip(size, -DECAY, 1.0)
         # Without a past of its own a row cannot have changed; the level test still sees it.
-        grow[:LEVEL] = np.where(r.established, grow[:LEVEL], np.minimum(grow[:LEVEL], 0.0))
+        for test in (*range(LEVEL), SHAPE):
+            grow[test] = np.where(r.established, grow[test], np.minimum(grow[test], 0.0))
         grow = np.where(grow > 0, grow * trust, grow)
         # Missing is a state of its own: it neither adds nor takes back.
         grow = np.where(r.valid, grow, 0.0) * seconds
         above = r.z > 0
-        cap = CAP * self._hold
+        cap = CAP * self._needed()
         fall = -DECAY * seconds * r.valid
         for name, side in (("high", above), ("low", ~above)):
             total = self.state[name] + np.where(side, grow, fall)
             self.state[name] = np.clip(total, 0.0, cap)
+        self._learn_peaks(tick_seconds)
+
+    def _learn_peaks(self, tick_seconds: float) -> None:
+        """How high evidence rises on this row before it is taken back, slowly forgotten.
+
+        Only an excursion that is over teaches, so a fault never raises its own bar.
+        """
+        s = self.state
+        total = np.maximum(s["high"], s["low"])
+        highest = np.maximum(s["highest"], total)
+        over = total == 0
+        fade = np.exp2(-tick_seconds / PEAK_HALF_LIFE_SECONDS)
+        s["peak"] = np.maximum(s["peak"] * fade, np.where(over, highest, 0.0))
+        s["highest"] = np.where(over, 0.0, highest)
+
+    def _needed(self) -> Array:
+        """Seconds of evidence that count as odd: ``[test, M, R]``.
+
+        The model's hold, or more where this job's machines, or this very row, are used to
+        longer excursions (imbalanced steps, clocks apart, a nightly cron).
+        """
+        peak = self.state["peak"]
+        rows = peak.shape[2]
+        others = peak.sum(axis=2, keepdims=True) - peak.max(axis=2, keepdims=True, initial=0.0)
+        usual = PEERS_PEAKS * others / max(rows - 1, 1)
+        needed = np.maximum(np.maximum(usual, OWN_PEAKS * peak), self._hold)
+        return np.asarray(np.minimum(needed, MOST_PATIENCE * self._hold))
 
     def strength(self) -> Array:
-        """Evidence over its hold, the strongest test and direction: ``[M, R]``; 1 = odd alone."""
-        return np.asarray(
-            (np.maximum(self.state["high"], self.state["low"]) / self._hold).max(axis=0)
-        )
+        """Evidence over what counts as odd, the strongest test and direction: ``[M, R]``."""
+        total = np.maximum(self.state["high"], self.state["low"])
+        return np.asarray((total / self._needed()).max(axis=0))
 
     def test_of(self, metric: int, row: int) -> int:
         """Which test speaks loudest for one metric of one row."""
         total = np.maximum(self.state["high"], self.state["low"])[:, metric, row]
-        return int(np.argmax(total / self._hold[:, metric, 0]))
+        return int(np.argmax(total / self._needed()[:, metric, row]))
 
     def fused(self, strength: Array) -> Array:
         """One score per row from ``strength`` ``[M, R]``: ``[R]``, higher is worse."""
@@ -102,6 +136,11 @@ class EvidenceSums:
             return np.zeros(strength.shape[1])
         by_family = np.maximum.reduceat(strength[self._by_family], self._starts, axis=0)
         return np.asarray((by_family**NORM).sum(axis=0) ** (1.0 / NORM))
+
+    def excursions(self) -> NDArray[np.bool_]:
+        """Cells in the middle of an excursion, ``bool [M, R]``."""
+        total = np.maximum(self.state["high"], self.state["low"])
+        return np.asarray((total > EXCURSION_SECONDS).any(axis=0))
 
     def forget(self, rows: NDArray[np.bool_]) -> None:
         """Drop the evidence of some rows."""

@@ -13,7 +13,7 @@ from detect.state import PanelState
 from detect.telemetry_faults import TelemetryFaults
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel
-from models.evidence_model import EvidenceModel
+from models.evidence_model import EvidenceModel, MetricScale
 
 Array = NDArray[np.float64]
 
@@ -34,11 +34,14 @@ class PanelEvidence:
         def is_ratio(metric: str) -> bool:
             return catalogue.metric(metric).unit == "ratio"
 
+        def scale(metric: str) -> MetricScale:
+            return model.scale(metric, catalogue.metric(metric).family)
+
         self.family = family
         self.is_ratio = is_ratio
         self.faults = TelemetryFaults(family)
-        self.residuals = PeerResiduals(model.scale, is_ratio)
-        self.sums = EvidenceSums(model.scale, family)
+        self.residuals = PeerResiduals(scale, is_ratio)
+        self.sums = EvidenceSums(scale, family)
         self.state = PanelState()
         self.state.add("raw", "mr", np.nan)
         self.state.add("rose_ns", "mr", 0, dtype=np.int64)
@@ -85,7 +88,7 @@ class PanelEvidence:
         """One tick of the panel, ``x`` ``[all metrics, R]``; ``suspect`` ``bool [R]``."""
         s = self.state
         x = self.faults.mask(x[self.kept], s["worst_z"], tick_seconds)
-        r = self.residuals.step(x, suspect)
+        r = self.residuals.step(x, suspect | self.sums.excursions())
         s["worst_z"] = np.abs(r.z[FAST]).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, np.full(x.shape[1], trust))
         self.strength = self.sums.strength()

@@ -8,11 +8,14 @@ For one panel and one tick:
    off (so a fleet of two GPU models or pipeline stages still has one centre);
 4. a row is compared with the *range* the centre had within the clocks' slack, so agents whose
    clocks differ by seconds do not look faulty at every phase change;
-5. what is left is divided by the noise that healthy rows show: the job's pooled noise, the
+5. beside the means, how far each row strays from the centre tick by tick is followed: a slow
+   machine does the same work per step, so its means are the peers', but it computes while they
+   wait and its pattern is another one;
+6. what is left is divided by the noise that healthy rows show: the job's pooled noise, the
    row's own past noise, the present spread, and a floor from the model.
 
-The median and the trimmed second moment are standard robust estimators (Huber & Ronchetti,
-*Robust Statistics*, ch. 1, 5); with one odd machine of N they rank machines as all-pairs
+The median and the median absolute difference are standard robust estimators (Huber & Ronchetti,
+*Robust Statistics*, ch. 5); with one odd machine of N they rank machines as all-pairs
 distances do, in N log N.
 """
 
@@ -31,8 +34,8 @@ from models.evidence_model import MetricScale
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-FAST, SLOW, LEVEL = 0, 1, 2
-TESTS = 3
+FAST, SLOW, LEVEL, SHAPE = 0, 1, 2, 3
+TESTS = 4
 FAST_SECONDS = 6.0
 SLOW_SECONDS = 45.0
 SLACK_SECONDS = 5.0
@@ -42,17 +45,24 @@ ESTABLISHED_BLOCKS = 9
 POOL_SECONDS = 300.0
 OWN_SECONDS = 600.0
 LEVEL_SECONDS = 300.0
+SHAPE_SECONDS = 15.0
+SHAPE_FLOOR = 0.2
 BASE_GAIN = 0.03
-OWN_LIMIT = 3.0
+OWN_LIMIT = 2.0
 WINSOR = 5.0
+FEW_ROWS = np.array(
+    [1.0, 1.0, 1.0, 1.694, 1.753, 1.557, 1.597, 1.526, 1.546, 1.51, 1.524, 1.503, 1.515, 1.4826]
+)
+"""Standard deviation / median absolute difference for 0, 1, 2, … normal rows (simulated)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
     """One tick's standardised differences.
 
-    ``z`` is ``float64 [test, M, R]`` with tests fast change, slow change, level; positive =
-    above the peers; 0 where nothing can be said. ``valid`` ``bool [M, R]``: the value is there
+    ``z`` is ``float64 [test, M, R]`` with tests fast change, slow change, level and shape;
+    positive = above the peers (shape: out of step with them); 0 where nothing can be said.
+    ``valid`` ``bool [M, R]``: the value is there
     and has at least two peers. ``established`` ``bool [M, R]``: the row has a past of its own.
     ``centre`` ``float64 [M]`` is the peers' fast centre in transformed units.
     """
@@ -87,6 +97,10 @@ class PeerResiduals:
         s.add("level_spread", "m", 0.0)
         s.add("lasting", "mr", 0.0)
         s.add("level_sigma", "m", 1.0)
+        s.add("stray", "mr", np.nan)
+        s.add("stray_base", "mr", 0.0)
+        s.add("stray_ticks", "mr", 0.0)
+        s.add("stray_pool2", "m", 0.0)
         s.add("seconds", "mr", 0.0)
         self._ring_at = 0
         self._block_ticks = 0
@@ -120,8 +134,8 @@ class PeerResiduals:
     def step(self, x: Array, suspect: Mask) -> Residuals:
         """Take one tick ``x`` ``[M, R]`` (NaN = missing).
 
-        Rows in ``suspect`` ``[R]`` neither teach their baseline nor the noise: what was flagged
-        is never learned from.
+        Cells in ``suspect`` ``[M, R]`` neither teach their baseline nor the noise: what was
+        flagged is never learned from.
         """
         s = self.state
         present = np.isfinite(x)
@@ -147,9 +161,9 @@ class PeerResiduals:
         valid = present & enough[:, None]
         e = np.where(valid, e, 0.0)
 
-        now2 = self._noise(e, peers, suspect)
+        now2 = self._spread(e, valid, peers)
         span2 = 0.01 * np.square(high - low)
-        pool2 = np.maximum(s["pool2"], 0.5 * now2)
+        pool2 = np.maximum(s["pool2"], now2)
         variance = self._floor2 + pool2
         variance[FAST] += np.where(np.isfinite(span2), span2, 0.0)
         own2 = np.minimum(s["own2"], OWN_LIMIT**2 * variance[:, :, None])
@@ -158,15 +172,45 @@ class PeerResiduals:
         self._learn_level(e[SLOW], valid)
         s["level_sigma"] = self._level_sigma(pool2[SLOW], peers)
         z[LEVEL] = self.lasting_z()
-        z[:, ~valid] = 0.0
-
-        self._learn_noise(e, valid, variance, suspect)
+        z[LEVEL] = np.where(valid, z[LEVEL], 0.0)
+        z[SHAPE] = self._shape(g, valid, peers, suspect)
+        self._learn_noise(e, valid, now2, variance, suspect)
         self._learn_base(e[SLOW], valid, suspect)
         return Residuals(z, valid, s["established"], centre[FAST])
 
     def lasting_z(self) -> Array:
         """Lasting distance from the peers ``[M, R]`` in standard deviations of healthy ones."""
         return np.asarray(self.state["lasting"] / self.state["level_sigma"][:, None])
+
+    def _shape(self, g: Array, valid: Mask, peers: NDArray[np.int64], suspect: Mask) -> Array:
+        """How much more than it used to, and than the others do, a row strays from the centre.
+
+        The logarithm of the mean absolute difference over a quarter of a minute, against the
+        row's own past and the peers' present: ``[M, R]``, positive = stranger.
+        """
+        s = self.state
+        own = np.where(valid, g - s["base"], np.nan)
+        away = np.abs(own - _median(own, peers)[:, None])
+        stray = s["stray"]
+        gain = -np.expm1(-self._tick_seconds / max(SHAPE_SECONDS, 3 * self._tick_seconds))
+        moved = np.where(np.isnan(stray), away, stray + gain * (away - stray))
+        s["stray"] = stray = np.where(valid, moved, stray)
+        size = np.log(np.where(valid, stray, 0.0) + np.sqrt(self._floor2)[:, None])
+        ticks, base = s["stray_ticks"], s["stray_base"]
+        relative = np.where(valid, size - base, np.nan)
+        e = relative - _median(relative, peers)[:, None]
+        e = np.where(valid, e, 0.0)
+        now2 = self._spread(e[None], valid, peers)[0]
+        pool2 = s["stray_pool2"]
+        z = e / np.sqrt(SHAPE_FLOOR**2 + np.maximum(pool2, now2))[:, None]
+        s["stray_pool2"] = pool2 + min(1.0, self._tick_seconds / POOL_SECONDS) * (now2 - pool2)
+        learn = valid & ~suspect
+        # A mean first, then slowly forgetting; a single outburst moves it little.
+        rate = np.maximum(self._tick_seconds / OWN_SECONDS, 1.0 / (ticks + 1.0))
+        step = np.where(ticks > 0, np.clip(size - base, -1.0, 1.0), size - base)
+        s["stray_base"] = base + np.where(learn, np.minimum(rate, 1.0), 0.0) * step
+        s["stray_ticks"] = ticks + learn
+        return np.asarray(np.maximum(z, 0.0))
 
     def _learn_level(self, e: Array, valid: Mask) -> None:
         """Each row's lasting distance from the peers: a five-minute mean, true from the start."""
@@ -236,31 +280,27 @@ class PeerResiduals:
         s["ring"][:, change] = remap(centre + s["ring"][:, change]) - remap(centre)
         s["ref"] = np.where(change, wanted, s["ref"])
 
-    def _noise(self, e: Array, peers: NDArray[np.int64], suspect: Mask) -> Array:
-        """Present second moment over the rows, without the largest one: ``[2, M]``."""
-        e2 = np.square(e)
-        if suspect.any():
-            e2 = np.where(suspect, 0.0, e2)
-        rest = e2.sum(axis=2) - e2.max(axis=2, initial=0.0)
-        degrees = np.maximum(peers - 2 - suspect.sum(), 1)
-        return np.asarray(np.maximum(rest, 0.0) / degrees)
+    def _spread(self, e: Array, valid: Mask, peers: NDArray[np.int64]) -> Array:
+        """Present variance over the rows, by the median absolute difference: ``[2, M]``."""
+        count = np.minimum(peers, FEW_ROWS.size - 1)
+        away = np.abs(e) if valid.all() else np.where(valid, np.abs(e), np.nan)
+        spread = FEW_ROWS[count] * _median(away, peers)
+        return np.asarray(np.where(np.isfinite(spread), np.square(spread), 0.0))
 
-    def _learn_noise(self, e: Array, valid: Mask, variance: Array, suspect: Mask) -> None:
+    def _learn_noise(
+        self, e: Array, valid: Mask, now2: Array, variance: Array, suspect: Mask
+    ) -> None:
         s = self.state
         ticks = s["pooled_ticks"]
-        limit2 = np.where(ticks >= 5, WINSOR**2, 1e4)[None, :, None] * variance[:, :, None]
-        e2 = np.minimum(np.square(e), limit2)
-        learn = valid & ~suspect
-        e2 = np.where(learn, e2, 0.0)
-        count = learn.sum(axis=1)
-        mean2 = np.maximum(e2.sum(axis=2) - e2.max(axis=2, initial=0.0), 0.0)
-        mean2 /= np.maximum(count - 2, 1)
+        enough = valid.sum(axis=1) >= 3
+        usual = np.where(ticks >= 30, WINSOR**2, np.inf) * (s["pool2"] + self._floor2)
         gain = np.maximum(self._tick_seconds / POOL_SECONDS, 1.0 / (ticks + 1.0))
-        gain = np.where(count >= 3, np.minimum(gain, 1.0), 0.0)
-        s["pool2"] += gain * (mean2 - s["pool2"])
-        s["pooled_ticks"] = ticks + (count >= 3)
+        gain = np.where(enough, np.minimum(gain, 1.0), 0.0)
+        s["pool2"] += gain * (np.minimum(now2, usual) - s["pool2"])
+        s["pooled_ticks"] = ticks + enough
+        e2 = np.minimum(np.square(e), WINSOR**2 * variance[:, :, None])
         own_gain = min(1.0, self._tick_seconds / OWN_SECONDS)
-        s["own2"] += np.where(learn, own_gain, 0.0) * (e2 - s["own2"])
+        s["own2"] += np.where(valid & ~suspect, own_gain, 0.0) * (e2 - s["own2"])
 
     def _learn_base(self, e: Array, valid: Mask, suspect: Mask) -> None:
         """Lasting offsets: the median of 20-second means over five minutes, followed slowly."""

@@ -33,9 +33,9 @@ class MetricScale:
         Smallest standard deviation that a difference to the peers is measured in.
     fleet
         Standard deviation of lasting differences between healthy machines.
-    hold_fast, hold_slow, hold_level
+    hold_fast, hold_slow, hold_level, hold_shape
         Seconds of full evidence which healthy machines reach about once in 200 machine-hours,
-        for the fast and the slow change test and for the level test. More = less trusted.
+        for the fast and slow change tests, the level and the shape test. More = less trusted.
     """
 
     floor: float = 0.01
@@ -43,9 +43,21 @@ class MetricScale:
     hold_fast: float = 60.0
     hold_slow: float = 90.0
     hold_level: float = 240.0
+    hold_shape: float = 75.0
 
 
 DEFAULT_METRIC = MetricScale(floor=0.02, fleet=0.05)
+
+_HOST = MetricScale(
+    0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_level=900.0, hold_shape=250.0
+)
+FAMILY_DEFAULTS: dict[str, MetricScale] = {
+    "cpu": _HOST,
+    "disk": _HOST,
+    "tcp": _HOST,
+    "host_memory": _HOST,
+}
+"""Hosts live their own lives: cron, logging, checkpoints by some; alone they must last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +72,15 @@ class EvidenceModel:
     name: str = "default"
     version: int = 1
     metrics: dict[str, MetricScale] = field(default_factory=dict)
-    tail_intercept: float = 0.0
-    tail_slope: float = 9.2
+    tail_intercept: float = 1.8
+    tail_slope: float = 5.0
     false_alarms_per_job_week: float = 1.0
     trained_on: dict[str, Any] = field(default_factory=dict)
     quality: dict[str, Any] = field(default_factory=dict)
 
-    def scale(self, metric: str) -> MetricScale:
-        """The metric's healthy scale, or the default one for an unknown metric."""
-        return self.metrics.get(metric, DEFAULT_METRIC)
+    def scale(self, metric: str, family: str = "other") -> MetricScale:
+        """The metric's healthy scale, or the usual one of its family."""
+        return self.metrics.get(metric) or FAMILY_DEFAULTS.get(family, DEFAULT_METRIC)
 
     def false_alarm_rate(self, fused: float, machines: int) -> float:
         """Expected false alarms per job-week at a fused score, for a job of ``machines``."""
