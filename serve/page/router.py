@@ -221,8 +221,9 @@ def _repeated(earlier: dict[str, int]) -> list[tuple[str, int]]:
 
 def _links(links: dict[str, str]) -> list[tuple[str, str]]:
     """Links that may be shown: http(s) or within this service, not the page itself."""
+    titles = {"job": "Heat map of the job", "api": "This alert as JSON"}
     return [
-        (title, url)
+        (titles.get(title, title.replace("_", " ")), url)
         for title, url in links.items()
         if title != "page" and urlsplit(url).scheme in ("", "http", "https")
     ]

@@ -91,12 +91,14 @@ export class LiveBoard {
 
   draw(grid) {
     this.grid = grid;
-    this.board.show(grid, alarms());
+    this.remark();
     requestAnimationFrame(() => performance.measure("weaklink:heat-map", "weaklink:scores-arrived"));
   }
 
   /** The alerts changed: mark other rows. */
   remark() {
-    if (this.grid) this.board.show(this.grid, alarms());
+    if (!this.grid) return;
+    const known = [...alarms()].filter(([, alarm]) => alarm.onsetMs <= this.grid.endMs);
+    this.board.show(this.grid, new Map(known));
   }
 }
