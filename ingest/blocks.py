@@ -9,7 +9,7 @@ import numpy as np
 
 from ingest.ticks import Panel, TickBlock
 
-_MOST_CELLS = 4_000_000
+_MOST_CELLS = 1_000_000
 
 
 def joined(blocks: Sequence[TickBlock]) -> list[TickBlock]:

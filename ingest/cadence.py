@@ -130,7 +130,9 @@ def established(
             continue
         if np.unique(machine[np.isin(series, owners[steady])]).size > needed:
             ranked = gaps[np.lexsort((gaps, owner))]
-            median = float(np.median(ranked[first[steady] + count[steady] // 2]))
+            medians = np.sort(ranked[first[steady] + (count[steady] - 1) // 2])
+            # The lower one of two: where half the machines are slower, they are held.
+            median = float(medians[(medians.size - 1) // 2])
             fastest = median if fastest is None else min(fastest, median)
     return None if fastest is None else snap(fastest)
 

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from ingest.catalogue import Catalogue
 from ingest.grid import Grid, HoldPolicy
-from ingest.panels import gpu_panel, machine_panel, over_gpus, united
+from ingest.panels import Layer, blank, gpu_panel, machine_panel, over_gpus, united
 from ingest.reduce import Samples
 from ingest.series import SeriesTable
 from ingest.ticks import TickBlock
 
-_LONG_AGO = -(2**40)
+_MOST_CELLS = 4_000_000
+"""Cells of a block: a long silence of many machines must not become one huge array."""
 
 
 class _News:
@@ -102,7 +103,7 @@ class JobRun:
             if changed:
                 self._relayout()
             leave = start + int(np.searchsorted(active, self._first_leave()))
-            stop = min(news.after(at), max(leave, at + 1), end)
+            stop = min(news.after(at), max(leave, at + 1), end, at + self._most_ticks())
             part = samples.within(at, stop)
             blocks.append(self._block(part, at, stop))
             if part.tick.size:
@@ -245,15 +246,14 @@ class JobRun:
 
     def _block(self, samples: Samples, start: int, end: int) -> TickBlock:
         ticks, count = end - start, len(self._machines)
-        own_part, gpu_part = self._by_scope(samples)
-        layer = self._layer(self._own, own_part, start, ticks)
-        panel: Any = None
-        if self._gpus.metrics and self._gpus.rows.size:
-            single = self._layer(self._gpus, gpu_part, start, ticks)
-            panel = gpu_panel(single, self._gpu_machine, self._gpu_index)
-            sticky = {m for m in single[0] if self._catalogue.metric(m).sticky}
-            mean = over_gpus(single, self._gpu_machine, count, sticky)
-            layer = united(layer, mean) if layer[0] else mean
+        faded = self.last_tick is not None and start > self.last_tick + self._hold.longest
+        if samples.tick.size or not faded:
+            layer, single = self._layers(samples, start, ticks)
+        else:
+            single = blank(self._gpus.metrics, ticks, self._gpus.rows.size)
+            cards = single[0] if self._gpus.rows.size else ()
+            layer = blank(tuple(sorted({*self._own.metrics, *cards})), ticks, count)
+        panel = gpu_panel(single, self._gpu_machine, self._gpu_index)
         return TickBlock(
             job=self.job,
             run=self.run,
@@ -262,15 +262,29 @@ class JobRun:
             tick_ns=self.tick_ns,
             machines=self._machines,
             machine_panel=machine_panel(layer, count),
-            gpu_panel=panel,
+            gpu_panel=panel if panel.values.size else None,
         )
 
-    def _layer(
-        self, grid: Grid, samples: Samples, start: int, ticks: int
-    ) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.bool_]]:
+    def _layers(self, samples: Samples, start: int, ticks: int) -> tuple[Layer, Layer]:
+        """Machines, and single GPUs, in ticks that hold samples or values that are held."""
+        own_part, gpu_part = self._by_scope(samples)
+        layer = self._layer(self._own, own_part, start, ticks)
+        single = self._layer(self._gpus, gpu_part, start, ticks)
+        if not single[1].size:
+            return layer, single
+        sticky = {m for m in single[0] if self._catalogue.metric(m).sticky}
+        mean = over_gpus(single, self._gpu_machine, len(self._machines), sticky)
+        return (united(layer, mean) if layer[0] else mean), single
+
+    def _layer(self, grid: Grid, samples: Samples, start: int, ticks: int) -> Layer:
         row = self._row[samples.series]
         values = grid.place(samples.tick - start, row, samples.values, ticks)
         return grid.metrics, values, grid.hold(values, start, self._hold)
+
+    def _most_ticks(self) -> int:
+        """Ticks that a block may have."""
+        cells = sum(len(grid.metrics) * grid.rows.size for grid in (self._own, self._gpus))
+        return max(1, _MOST_CELLS // max(cells, 1))
 
 
 def _first(samples: Samples, known: set[str]) -> dict[str, int]:

@@ -13,6 +13,12 @@ Layer = tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.bool_]]
 """Metrics (sorted), values and freshness, both ``[metric, tick, row]``."""
 
 
+def blank(metrics: tuple[str, ...], ticks: int, rows: int) -> Layer:
+    """Nothing known, in any number of ticks, without memory for them (read-only)."""
+    shape = (len(metrics), ticks, rows)
+    return metrics, np.broadcast_to(np.nan, shape), np.broadcast_to(np.False_, shape)
+
+
 def gpu_panel(layer: Layer, machine: NDArray[np.int64], gpu: NDArray[np.int64]) -> Panel:
     """The panel of single GPUs; a row is the given GPU of the given machine."""
     metrics, values, fresh = layer

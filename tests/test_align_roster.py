@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ingest import blocks, job_run
 from ingest.align import AlignSettings, JobAligner
 from ingest.catalogue import Catalogue
 from tests.align_support import Outcome, Row, align, cut, feed, row, table
@@ -98,6 +99,25 @@ def test_a_long_silence_of_all_ends_the_run_and_the_next_starts_clean() -> None:
     assert [b.roster for b in outcome.blocks] == sorted(b.roster for b in outcome.blocks)
 
 
+def test_a_long_silence_costs_no_memory_and_reads_like_any_other_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [r for m in "abc" for s in (0, 500) for r in span(m, s, s + 5)]
+    rows += [row(s, "a", 0, p=1.0) for s in (0, 1, 2, 500)]
+    straight = align([table(rows)], TICK)
+    monkeypatch.setattr(job_run, "_MOST_CELLS", 64)
+    monkeypatch.setattr(blocks, "_MOST_CELLS", 64)
+    pieces = align([table(rows)], TICK)
+    assert pieces.ticks() == straight.ticks()
+    assert any(0 in b.machine_panel.values.strides for b in pieces.blocks if b.ticks > 1)
+
+
+def test_two_machines_of_which_one_is_slower_have_the_faster_ones_tick() -> None:
+    rows = [row(i, "fast", a=1.0) for i in range(600)]
+    rows += [row(i * 30.0, "slow", a=1.0) for i in range(20)]
+    assert align([table(rows).sort_by("ts")]).aligner.tick_ns == 10**9
+
+
 def test_a_new_run_has_a_cadence_of_its_own() -> None:
     rows = [row(i, m, a=1.0) for i in range(60) for m in "ab"]
     rows += [row(2000 + 10 * i, m, a=1.0) for i in range(40) for m in "ab"]
@@ -186,3 +206,25 @@ def test_an_empty_table_changes_nothing() -> None:
     assert aligner.add(table([])) == []
     assert aligner.advance() == []
     assert aligner.flush() == []
+
+
+def test_a_snapshot_holds_plain_values_only() -> None:
+    rows = [
+        row(i, m, g, a=1.0, c__counter=float(i)) for i in range(90) for m in "ab" for g in (0, 1)
+    ]
+    outcome = align([table(rows)], TICK, flush=False)
+    outcome.aligner.add(table([row(3, "a", a=1.0)]))
+    pending: list[object] = [outcome.aligner.snapshot()]
+    seen = 0
+    while pending:
+        value = pending.pop()
+        seen += 1
+        if isinstance(value, dict):
+            assert all(type(key) is str for key in value)
+            pending.extend(value.values())
+        elif isinstance(value, list):
+            pending.extend(value)
+        else:
+            plain = value is None or type(value) in (bool, int, float, str, np.ndarray)
+            assert plain, type(value)
+    assert seen > 50
