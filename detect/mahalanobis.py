@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from detect.minder import MAX_SHARE
+from detect.minder import MinderSettings, candidates
 from detect.scoring import Memoryless, TickScores, TickValues, preferred
 from detect.similarity import distance_zscores
 from models.minder_model import MINDER_METRICS
@@ -28,8 +28,8 @@ class MahalanobisScorer(Memoryless):
 
     Parameters
     ----------
-    threshold
-        z-score that a candidate must exceed; dead below N = 11 when 3.
+    settings
+        Threshold and its scaling with N; nothing else of Minder's settings matters here.
     window_ticks
         Ticks the moments are taken over.
     components
@@ -43,12 +43,12 @@ class MahalanobisScorer(Memoryless):
 
     def __init__(
         self,
-        threshold: float = 3.0,
+        settings: MinderSettings | None = None,
         window_ticks: int = 60,
         components: int = 3,
         metrics: tuple[str, ...] = MINDER_METRICS,
     ) -> None:
-        self.threshold = threshold
+        self.settings = settings or MinderSettings.published()
         self.window_ticks = window_ticks
         self.components = components
         self.metrics = metrics
@@ -65,19 +65,12 @@ class MahalanobisScorer(Memoryless):
     def score(self, ticks: TickValues) -> TickScores:
         """z-scores over the threshold; the largest one above it is the candidate."""
         windows = sliding_window_view(ticks.values, self.window_ticks, axis=0)
-        shape = (len(windows), len(self.channels(ticks.metrics)), len(ticks.machines))
-        shares = np.full(shape, np.nan)
-        hits = np.zeros(shape, dtype=np.bool_)
-        if not ticks.metrics:
-            return TickScores(shares, hits)
-        for k, window in enumerate(windows):
-            scores = distance_zscores(self._whitened(moments(window)))
-            known = np.isfinite(scores)
-            shares[k, 0, known] = np.clip(scores[known] / self.threshold, 0.0, MAX_SHARE)
-            if known.any():
-                first = int(np.nanargmax(scores))
-                hits[k, 0, first] = scores[first] > self.threshold
-        return TickScores(shares, hits)
+        channels = len(self.channels(ticks.metrics))
+        scores = np.full((len(windows), channels, len(ticks.machines)), np.nan)
+        if channels:
+            for k, window in enumerate(windows):
+                scores[k, 0] = distance_zscores(self._whitened(moments(window)))
+        return candidates(scores, self.settings)
 
     def _whitened(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Features ``[N, F]`` in at most ``components`` directions of unit variance.

@@ -30,8 +30,6 @@ from models.denoise.protocol import Denoiser, OnlineDenoiser
 from models.denoise.registry import from_state
 from models.minder_model import MinderModel, shipped_minder_model
 
-MAX_SHARE = 1e6
-
 
 @dataclass(frozen=True, slots=True)
 class MinderSettings:
@@ -75,12 +73,6 @@ class MinderSettings:
         """The best settings found for it: every tick, threshold scaled with N."""
         return cls(threshold=3.0, ceiling_share=0.9, call_seconds=None)
 
-    def limit(self, machines: int) -> float:
-        """The threshold for N machines."""
-        if self.ceiling_share is None:
-            return self.threshold
-        return min(self.threshold, self.ceiling_share * float(np.sqrt(max(machines - 1, 0))))
-
 
 class MinderScorer:
     """Candidates per tick and metric; a `detect.scoring.TickScorer`.
@@ -123,58 +115,42 @@ class MinderScorer:
 
     def score(self, ticks: TickValues) -> TickScores:
         """z-scores over the threshold; the largest one above it is the candidate."""
+        return candidates(self.zscores(ticks), self.settings)
+
+    def zscores(self, ticks: TickValues) -> NDArray[np.float64]:
+        """z-scores of the summed distances, ``[T, C, N]``; NaN = no data."""
         count = len(ticks.values) - self.history
-        shape = (count, len(ticks.metrics), len(ticks.machines))
-        shares = np.full(shape, np.nan)
-        hits = np.zeros(shape, dtype=np.bool_)
+        scores = np.full((count, len(ticks.metrics), len(ticks.machines)), np.nan)
         for c, metric in enumerate(ticks.metrics):
             low, high = self.model.limits.get(metric, (0.0, 1.0))
             with np.errstate(over="ignore"):
                 scaled = (ticks.values[:, c] - low) / (high - low)
             windows = sliding_window_view(scaled, self.model.window, axis=0)
-            self._score_metric(metric, windows, shares[:, c], hits[:, c])
-        return TickScores(shares, hits)
+            made = self._denoisers.get(metric, self._plain)
+            if made.adapts and isinstance(made, OnlineDenoiser):
+                scores[:, c] = self._adapting(made, windows)
+            else:
+                scores[:, c] = self._fixed(made, windows)
+        return scores
 
-    def _score_metric(
-        self,
-        metric: str,
-        windows: NDArray[np.float64],
-        shares: NDArray[np.float64],
-        hits: NDArray[np.bool_],
-    ) -> None:
-        """Fill ``[T, N]`` scores from windows ``[T, N, window]``."""
-        made = self._denoisers.get(metric, self._plain)
-        if made.adapts and isinstance(made, OnlineDenoiser):
-            # Score first, learn after, and never from the candidate.
-            for k in range(len(windows)):
-                self._judge(made.denoise(windows[k]), shares[k], hits[k])
-                made.partial_fit(windows[k][~hits[k]])
-            return
+    def _fixed(self, made: Denoiser, windows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``[T, N]`` of windows ``[T, N, window]``: all ticks denoised at once."""
         count, machines, width = windows.shape
         flat = windows.reshape(count * machines, width)
         if self.settings.compare == "latent" and isinstance(made, LstmVaeDenoiser):
             vectors = made.encode(flat)
         else:
             vectors = made.denoise(flat)
-        for k, of_tick in enumerate(vectors.reshape(count, machines, -1)):
-            self._judge(of_tick, shares[k], hits[k])
+        ticks = vectors.reshape(count, machines, vectors.shape[1])
+        return np.array([distance_zscores(tick) for tick in ticks]).reshape(count, machines)
 
-    def _judge(
-        self,
-        vectors: NDArray[np.float64],
-        shares: NDArray[np.float64],
-        hits: NDArray[np.bool_],
-    ) -> None:
-        """One tick of one metric: ``[N, k]`` to shares and at most one candidate."""
-        scores = distance_zscores(vectors)
-        known = np.isfinite(scores)
-        limit = self.settings.limit(int(known.sum()))
-        if limit <= 0.0:
-            return
-        shares[known] = np.clip(scores[known] / limit, 0.0, MAX_SHARE)
-        if known.any():
-            first = int(np.nanargmax(scores))
-            hits[first] = scores[first] > limit
+    def _adapting(self, made: OnlineDenoiser, windows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Like `_fixed`, tick by tick: score first, learn after, never from the candidate."""
+        scores = np.empty(windows.shape[:2])
+        for k, tick in enumerate(windows):
+            scores[k] = distance_zscores(made.denoise(tick))
+            made.partial_fit(tick[~candidates(scores[k], self.settings).hits])
+        return scores
 
     def snapshot(self) -> State:
         """States of the denoisers that adapt."""
@@ -186,6 +162,24 @@ class MinderScorer:
             if metric not in self._denoisers:
                 raise ValueError(f"state of {metric!r}, which this model does not use")
             self._denoisers[metric].restore(learned)
+
+
+def candidates(scores: NDArray[np.float64], settings: MinderSettings) -> TickScores:
+    """From z-scores ``[..., N]`` to shares of the threshold and at most one candidate each."""
+    known = np.isfinite(scores)
+    count = known.sum(axis=-1, keepdims=True)
+    limit = np.full(count.shape, settings.threshold)
+    if settings.ceiling_share is not None:
+        ceiling = settings.ceiling_share * np.sqrt(np.maximum(count - 1, 0))
+        limit = np.minimum(limit, ceiling)
+    # Nobody can stand out among fewer than three.
+    limit = np.where(count >= 3, limit, np.inf)
+    hits = np.zeros(scores.shape, dtype=np.bool_)
+    if scores.shape[-1]:
+        largest = np.argmax(np.where(known, scores, -np.inf), axis=-1)[..., None]
+        np.put_along_axis(hits, largest, True, axis=-1)
+        hits &= np.where(known, scores, -np.inf) > limit
+    return TickScores(np.clip(scores / limit, 0.0, None), hits)
 
 
 def minder_detector(

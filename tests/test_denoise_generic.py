@@ -216,7 +216,7 @@ def test_windows_of_another_width_are_refused(name: str) -> None:
 
 def test_the_state_of_another_denoiser_is_refused(name: str) -> None:
     state = {**trained(name).state(), "name": "other"}
-    with pytest.raises(ValueError, match="other|not a state"):
+    with pytest.raises(ValueError, match=r"other|not a state"):
         registry.denoiser(name).restore(state)
     with pytest.raises(ValueError, match="unknown denoiser 'other'"):
         registry.from_state(state)

@@ -13,11 +13,11 @@ from detect.detector import JobDetector
 from ingest.ticks import Panel, TickBlock
 
 SECOND = 1_000_000_000
-START_NS = 1_700_000_640 * SECOND
-"""A whole multiple of one, eight and of most other cadences' ticks."""
+START_NS = 1_700_000_720 * SECOND
+"""80 seconds after a whole multiple of 8 minutes."""
 
-METRICS = ("cpu_usage_ratio", "gpu_power_watts", "gpu_tensor_active_ratio", "gpu_utilization_ratio")
-LEVELS = (0.3, 5200.0, 0.4, 0.95)
+METRICS = ("cpu_usage_ratio", "gpu_power_watts", "gpu_tensor_active_ratio")
+LEVELS = (0.3, 5200.0, 0.4)
 
 
 def block_of(
@@ -54,7 +54,8 @@ def healthy_values(machines: int, ticks: int, seed: int = 0) -> NDArray[np.float
     rng = np.random.default_rng(seed)
     rhythm = 1.0 + 0.05 * np.sin(2.0 * np.pi * np.arange(ticks) / 23.0)
     noise = rng.normal(1.0, 0.01, (len(METRICS), machines, ticks))
-    return np.asarray(LEVELS)[:, None, None] * rhythm * noise
+    values: NDArray[np.float64] = np.asarray(LEVELS)[:, None, None] * rhythm * noise
+    return values
 
 
 def faulty_values(

@@ -28,8 +28,8 @@ class OnlineDenoiser:
     fading
         Weight of the newest row; the memory is about ``1 / fading`` rows.
     rows_per_update
-        At most this many rows, evenly spaced, are learned per `partial_fit`: a large job tells
-        the same in a few rows, and river learns row by row.
+        At most this many rows are learned per `partial_fit`: a large job tells the same in a few
+        rows, and river learns row by row.
     warm_rows
         Rows before the first gain is computed; until then windows pass as they are.
     """
@@ -41,7 +41,7 @@ class OnlineDenoiser:
         self,
         window: int = 8,
         fading: float = 2e-3,
-        rows_per_update: int = 16,
+        rows_per_update: int = 8,
         warm_rows: int = 64,
     ) -> None:
         self.window = window
@@ -64,9 +64,13 @@ class OnlineDenoiser:
         self._learn(rows[-int(np.ceil(8 / self.fading)) :])
 
     def partial_fit(self, windows: Windows) -> None:
-        """Learn up to `rows_per_update` evenly spaced complete rows."""
+        """Learn up to `rows_per_update` complete rows, evenly spaced from low to high.
+
+        Sorted, because later rows weigh a little more and the order of machines must not matter.
+        """
         check_width(windows, self.window)
         rows = complete_rows(windows)
+        rows = rows[np.lexsort(rows.T)]
         if len(rows) > self.rows_per_update:
             at = np.linspace(0, len(rows) - 1, self.rows_per_update).astype(np.int64)
             rows = rows[at]
@@ -98,9 +102,9 @@ class OnlineDenoiser:
         mean, second = _moments(self._shapes)
         variances, directions = np.linalg.eigh(second - np.outer(mean, mean))
         # The smallest one is the level's direction, which shapes do not have: variance zero.
-        noise = float(np.mean(variances[1 : 1 + self.window // 2]))
-        kept = np.maximum(variances, 1e-300)
-        shrink = np.clip(1.0 - max(noise, 0.0) / kept, 0.0, 1.0)
+        noise = max(float(np.mean(variances[1 : 1 + self.window // 2])), 0.0)
+        kept = variances > noise
+        shrink = np.where(kept, 1.0 - noise / np.where(kept, variances, 1.0), 0.0)
         gain: NDArray[np.float64] = (directions * shrink) @ directions.T
         return mean, gain
 
