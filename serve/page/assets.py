@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -45,3 +46,9 @@ class Assets:
         kind = _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "text/plain"
         headers = {"Cache-Control": "public, max-age=31536000, immutable"}
         return Response(b"" if request.method == "HEAD" else body, media_type=kind, headers=headers)
+
+
+@cache
+def page_assets() -> Assets:
+    """The files as they are when first asked for; they belong to the code and do not change."""
+    return Assets()

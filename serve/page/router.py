@@ -8,6 +8,7 @@ then asks for a token and fetches the fragment with it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from replay.view.words import FILTERS as WORDS
-from serve.page.assets import Assets
+from serve.page.assets import page_assets
 from serve.page.filters import FILTERS, path_segment
 from serve.page.inside import Refused, ask, items
 from serve.page.security import PAGE_HEADERS
@@ -32,7 +33,7 @@ View = Callable[[Request], Awaitable[HTMLResponse]]
 
 def page_router() -> APIRouter:
     """The page's routes; reads no data of its own and keeps no state."""
-    assets = Assets()
+    assets = page_assets()
     templates = _templates()
     router = APIRouter(include_in_schema=False)
 
@@ -155,6 +156,7 @@ def page_router() -> APIRouter:
     return router
 
 
+@cache  # templates do not change while the service runs
 def _templates() -> Environment:
     loader = ChoiceLoader([PackageLoader("serve.page"), PackageLoader("replay.view")])
     made = Environment(
