@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import func, select
+from sqlalchemy import create_engine, func, select, text
+from sqlalchemy.engine import URL
 
+from serve.notice import NoticeKind
 from serve.notify.events import NotifyEvents
+from serve.notify.lanes import claim
 from serve.notify.outbox import (
     NotifyOutbox,
     backlog,
@@ -23,7 +28,7 @@ from serve.notify.outbox import (
 from serve.notify.result import Delivered, GaveUp, Retry
 from serve.notify.tables import LaneRow, OutboxAttemptRow, OutboxRow, ReceiverRow
 from serve.silences import NewSilence, add_silence
-from serve.store.base import Database
+from serve.store.base import Base, Clock, Database
 from tests.notify_support import (
     FakeReceiver,
     enqueue,
@@ -44,9 +49,48 @@ def clock() -> HandClock:
     return clock
 
 
+@pytest.fixture(scope="module")
+def shared_postgres(postgres_server: URL) -> Iterator[str]:
+    """One migrated database for all tests here: a new one for each takes longer than they do."""
+    name = f"weaklink_{uuid.uuid4().hex[:12]}"
+    admin = create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    url = postgres_server.set(database=name).render_as_string(hide_password=False)
+    migrated(url, time.time_ns).close()
+    yield url
+    with admin.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    admin.dispose()
+
+
 @pytest.fixture
-def database(clock: HandClock) -> Database:
-    return memory_database(clock)
+def postgres(shared_postgres: str, clock: HandClock) -> Iterator[Database]:
+    database = Database(shared_postgres, clock=clock)
+    with database.write() as session:
+        names = ", ".join(t.name for t in Base.metadata.sorted_tables)
+        session.execute(text(f"TRUNCATE {names}"))
+    yield database
+    database.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest, clock: HandClock) -> Database:
+    if request.param == "sqlite":
+        return memory_database(clock)
+    found = request.getfixturevalue("postgres")
+    assert isinstance(found, Database)
+    return found
+
+
+SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+"""For the long ones: what they show does not depend on the database."""
+
+
+def migrated(url: str, clock: Clock) -> Database:
+    database = Database(url, clock=clock)
+    database.migrate()
+    return database
 
 
 def states(database: Database) -> dict[str, str]:
@@ -131,6 +175,7 @@ def test_every_attempt_has_the_same_idempotency_key(database: Database, clock: H
         ]
 
 
+@SQLITE
 def test_waits_grow_up_to_five_minutes(database: Database, clock: HandClock) -> None:
     receiver = fake("fake", *[Retry("down")] * 12)
     dispatcher = make_dispatcher(database, receiver)
@@ -183,6 +228,7 @@ def test_one_message_that_fails_does_not_hold_up_the_others(
     assert dispatcher.drain() == ["delivered"]
 
 
+@SQLITE
 def test_a_message_that_always_breaks_its_receiver_falls_behind(
     database: Database, clock: HandClock
 ) -> None:
@@ -215,6 +261,7 @@ def test_what_is_refused_for_good_is_dead_and_frees_its_lane(database: Database)
     assert (row.sequence, row.reason, row.attempts) == (1, "HTTP 400: no", 1)
 
 
+@SQLITE
 def test_after_a_day_of_failures_a_message_is_dead(database: Database, clock: HandClock) -> None:
     receiver = fake("fake", *[Retry("down", whole_receiver=True)] * 2_000)
     dispatcher = make_dispatcher(database, receiver)
@@ -346,6 +393,57 @@ def test_what_is_enqueued_during_an_attempt_is_not_forgotten(database: Database)
     enqueue(database, make_notice())
     assert make_dispatcher(database, receiver).drain() == ["delivered", "delivered"]
     assert kinds(receiver) == ["opened", "acknowledged"]
+
+
+@pytest.mark.postgres
+def test_processes_that_share_postgresql_deliver_each_message_once_in_order(
+    postgres: Database, shared_postgres: str
+) -> None:
+    kinds: tuple[NoticeKind, ...] = ("opened", "acknowledged", "resolved")
+    for sequence, kind in enumerate(kinds, 1):
+        enqueue(
+            postgres,
+            *(
+                make_notice(kind, sequence=sequence, machine=f"m-{n}", at_ns=time.time_ns())
+                for n in range(12)
+            ),
+        )
+    told: list[tuple[str, int]] = []
+
+    class Shared(FakeReceiver):
+        def send(self, note, context):  # type: ignore[no-untyped-def]
+            told.append((note.key, note.sequence))
+            return Delivered()
+
+    settings = fake(rate_limit_per_minute=60_000, rate_burst=1_000).settings
+    start = threading.Barrier(4)
+
+    def deliver() -> None:
+        own = Database(shared_postgres, clock=time.time_ns)
+        start.wait()
+        make_dispatcher(own, Shared(settings)).drain()
+        own.close()
+
+    threads = [threading.Thread(target=deliver) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    make_dispatcher(postgres, Shared(settings)).drain()
+    assert len(told) == 36
+    for n in range(12):
+        assert [s for key, s in told if key == f"llama-m-{n}"] == [1, 2, 3]
+
+
+@pytest.mark.postgres
+def test_a_lane_that_is_being_claimed_is_skipped_and_not_waited_for(postgres: Database) -> None:
+    enqueue(postgres, make_notice(machine="m-1"), make_notice(machine="m-2"))
+    now, receiver = time.time_ns(), fake()
+    with postgres.write() as one, postgres.write() as two:
+        found = [claim(s, receiver, str(s), now, SECOND) for s in (one, two, two)]
+        keys = [work.key if work else None for work in found]
+    assert sorted(k for k in keys if k) == ["llama-m-1", "llama-m-2"]
+    assert keys[2] is None
 
 
 # Rate limit
@@ -522,8 +620,7 @@ def test_counters_exist_at_zero_and_count(database: Database) -> None:
 
 
 def test_threads_deliver_and_a_reload_changes_the_receivers(tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path}/weaklink.db", clock=time.time_ns)
-    database.migrate()
+    database = migrated(f"sqlite:///{tmp_path}/weaklink.db", time.time_ns)
     arrived = threading.Event()
 
     class Signals(FakeReceiver):

@@ -64,10 +64,10 @@ def insert_unless_there(session: Session, table: type[Any], values: dict[str, An
         for column in table.__table__.columns
         if column.default is not None and column.default.is_scalar
     }
-    done: Any = session.execute(
-        insert(table.__table__).values({**defaults, **values}).on_conflict_do_nothing()
-    )
-    return bool(done.rowcount)
+    rows = table.__table__
+    statement = insert(rows).values({**defaults, **values}).on_conflict_do_nothing()
+    # The count of affected rows is not known with every driver; a returned key is.
+    return session.execute(statement.returning(*rows.primary_key)).first() is not None
 
 
 def locked_lane(session: Session, receiver: str, key: str) -> LaneRow | None:
