@@ -29,9 +29,10 @@ DECAY = 0.7
 CAP = 3.0
 NORM = 1.0
 MAX_STEP_SECONDS = 10.0
-PEAK_HALF_LIFE_SECONDS = 1800.0
+PEAK_HALF_LIFE_SECONDS = 3600.0
 PEERS_PEAKS = 3.0
-OWN_PEAKS = 1.5
+OWN_PEAKS = 1.25
+IDLE_PEAKS = 2.0
 MOST_PATIENCE = 4.0
 EXCURSION_SECONDS = 8.0
 
@@ -72,8 +73,8 @@ class EvidenceSums:
         self.families = tuple(dict.fromkeys(ordered))
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
 
-    def step(self, r: Residuals, tick_seconds: float, trust: Array) -> None:
-        """Add one tick. ``trust`` ``[R]`` in 0..1 scales growth (start-up, unclear phases)."""
+    def step(self, r: Residuals, tick_seconds: float, trust: Array, idle: bool) -> None:
+        """Add one tick. ``trust`` ``[R]`` in 0..1 scales growth; ``idle``: the job rests now."""
         seconds = min(tick_seconds, MAX_STEP_SECONDS)
         slope = 1.0 / (FULL - START)
         size = np.abs(r.z)
@@ -92,16 +93,17 @@ class EvidenceSums:
         for name, side in (("high", above), ("low", ~above)):
             total = self.state[name] + np.where(side, grow, fall)
             self.state[name] = np.clip(total, 0.0, cap)
-        self._learn_peaks(tick_seconds)
+        self._learn_peaks(tick_seconds, idle)
 
-    def _learn_peaks(self, tick_seconds: float) -> None:
+    def _learn_peaks(self, tick_seconds: float, idle: bool) -> None:
         """How high evidence rises on this row before it is taken back, slowly forgotten.
 
-        Only an excursion that is over teaches, so a fault never raises its own bar.
+        Only an excursion that is over teaches, so a fault never raises its own bar. What happens
+        while the job rests comes again the same way (who saves checkpoints) and teaches more.
         """
         s = self.state
         total = np.maximum(s["high"], s["low"])
-        highest = np.maximum(s["highest"], total)
+        highest = np.maximum(s["highest"], total * (IDLE_PEAKS if idle else 1.0))
         over = total == 0
         fade = np.exp2(-tick_seconds / PEAK_HALF_LIFE_SECONDS)
         s["peak"] = np.maximum(s["peak"] * fade, np.where(over, highest, 0.0))

@@ -361,6 +361,7 @@ class Decision:
             gpu=explanation.gpu,
             evidence=explanation.evidence,
             onset_ns=min(explanation.onset_ns, item.alert.onset_ns),
+            detected_at_ns=st.at_ns,
             note=f"corrected: {item.alert.machine} was named first",
         )
         item.alert = self._rate(alert, float(scores[best]), len(st.machines))

@@ -13,13 +13,13 @@ from detect.decide import Decision, Standing
 from detect.detector import ScoreFrame, State
 from detect.panel import PanelEvidence
 from detect.phase import JobPhase
+from detect.trust import Trust
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel, TickBlock
 from models.evidence_model import EvidenceModel
 
 STATE_VERSION = 1
 SUSPECT_SHARE = 0.3
-START_TRUST = 0.3
 MAX_FRAMES = 4096
 
 
@@ -54,6 +54,7 @@ class EvidenceDetector:
         self.machine_panel = PanelEvidence(catalogue, model)
         self.gpu_panel: PanelEvidence | None = None
         self.phase = JobPhase(self.machine_panel.family, self.machine_panel.is_ratio)
+        self.trust = Trust()
         self.decision = Decision(job, catalogue, model, self.topology)
         self._machines: tuple[str, ...] = ()
         self._roster: int | None = None
@@ -93,6 +94,7 @@ class EvidenceDetector:
     def _reindex(self, block: TickBlock, seconds: float) -> list[AlertChange]:
         self.machine_panel.reindex(block.machine_panel, block.machines, seconds)
         self.phase.reindex(self.machine_panel.metrics)
+        self.trust.reindex(block.machines)
         if block.gpu_panel is not None:
             if self.gpu_panel is None:
                 self.gpu_panel = PanelEvidence(self.catalogue, self.model)
@@ -111,12 +113,13 @@ class EvidenceDetector:
         self, block: TickBlock, k: int, at_ns: int, seconds: float, threshold: float
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Both panels through one tick; each machine's score is its own or its worst GPU's."""
-        trust = START_TRUST if self.phase.name == "starting" else 1.0
+        trust = self.trust.step(self.phase, self.machine_panel.writing, seconds)
         self._step(self.machine_panel, block.machine_panel, k, at_ns, seconds, threshold, trust)
         self.phase.step(self.machine_panel.centre, seconds)
         scores, present = self.machine_panel.score.copy(), self.machine_panel.present
         if block.gpu_panel is not None and self.gpu_panel is not None:
-            self._step(self.gpu_panel, block.gpu_panel, k, at_ns, seconds, threshold, trust)
+            gpu_trust = trust[block.gpu_panel.machine]
+            self._step(self.gpu_panel, block.gpu_panel, k, at_ns, seconds, threshold, gpu_trust)
             np.maximum.at(scores, block.gpu_panel.machine, self.gpu_panel.score)
         return scores, present
 
@@ -128,13 +131,14 @@ class EvidenceDetector:
         at_ns: int,
         seconds: float,
         threshold: float,
-        trust: float,
+        trust: NDArray[np.float64],
     ) -> None:
         suspect = evidence.score > SUSPECT_SHARE * threshold
         # Most rows odd at once is the job, not the machines: then everybody learns.
         if suspect.size and suspect.mean() > 0.5:
             suspect = np.zeros_like(suspect)
-        evidence.step(panel.values[:, :, k], at_ns, seconds, suspect, trust)
+        idle = self.phase.low_seconds > 0
+        evidence.step(panel.values[:, :, k], at_ns, seconds, suspect, trust, idle)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""
@@ -152,6 +156,7 @@ class EvidenceDetector:
             "machine_panel": self.machine_panel.snapshot(),
             "gpu_panel": self.gpu_panel.snapshot() if self.gpu_panel else None,
             "phase": self.phase.snapshot(),
+            "trust": self.trust.state.snapshot(),
             "decision": self.decision.snapshot(),
             "machines": list(self._machines),
         }
@@ -166,6 +171,7 @@ class EvidenceDetector:
             self.gpu_panel = PanelEvidence(self.catalogue, self.model)
             self.gpu_panel.restore(state["gpu_panel"])
         self.phase.restore(state["phase"])
+        self.trust.state.restore(state["trust"])
         self.decision.restore(state["decision"])
         self._machines = tuple(state["machines"])
         self._roster = None

@@ -11,6 +11,7 @@ from detect.accumulate import EvidenceSums
 from detect.residuals import FAST, PeerResiduals
 from detect.state import PanelState
 from detect.telemetry_faults import TelemetryFaults
+from detect.trust import WRITES, WRITING_Z
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel
 from models.evidence_model import EvidenceModel, MetricScale
@@ -49,6 +50,7 @@ class PanelEvidence:
         self.state.add("worst_z", "r", 0.0)
         self.state.add("score", "r", 0.0)
         self.state.add("present", "r", False, dtype=np.bool_)
+        self.state.add("writing", "r", False, dtype=np.bool_)
         self.kept: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
         self.rows: tuple[str, ...] = ()
@@ -56,6 +58,7 @@ class PanelEvidence:
         self.gpu: NDArray[np.int64] = np.zeros(0, np.int64)
         self.strength: Array = np.zeros((0, 0))
         self.centre: Array = np.zeros(0)
+        self._writes: NDArray[np.int64] = np.zeros(0, np.int64)
 
     @property
     def score(self) -> Array:
@@ -67,6 +70,11 @@ class PanelEvidence:
         """``bool [R]``: the last tick had a usable value with peers."""
         return self.state["present"]
 
+    @property
+    def writing(self) -> NDArray[np.bool_]:
+        """``bool [R]``: writes much more than its peers."""
+        return self.state["writing"]
+
     def reindex(self, panel: Panel, machines: tuple[str, ...], tick_seconds: float) -> None:
         """Follow the roster of a block."""
         kept = [i for i, m in enumerate(panel.metrics) if self.family(m) not in LEFT_OUT]
@@ -77,20 +85,28 @@ class PanelEvidence:
             machines[m] if g < 0 else f"{machines[m]}\t{g}"
             for m, g in zip(panel.machine.tolist(), panel.gpu.tolist(), strict=True)
         )
+        self._writes = np.array([i for i, m in enumerate(self.metrics) if m in WRITES], np.int64)
         self.faults.reindex(self.metrics, self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
         self.sums.reindex(self.metrics, self.rows)
         self.state.reindex(self.metrics, self.rows)
 
     def step(
-        self, x: Array, at_ns: int, tick_seconds: float, suspect: NDArray[np.bool_], trust: float
+        self,
+        x: Array,
+        at_ns: int,
+        tick_seconds: float,
+        suspect: NDArray[np.bool_],
+        trust: Array,
+        idle: bool,
     ) -> None:
         """One tick of the panel, ``x`` ``[all metrics, R]``; ``suspect`` ``bool [R]``."""
         s = self.state
         x = self.faults.mask(x[self.kept], s["worst_z"], tick_seconds)
         r = self.residuals.step(x, suspect | self.sums.excursions())
+        s["writing"] = np.asarray((r.z[FAST][self._writes] > WRITING_Z).any(axis=0))
         s["worst_z"] = np.abs(r.z[FAST]).max(axis=0, initial=0.0)
-        self.sums.step(r, tick_seconds, np.full(x.shape[1], trust))
+        self.sums.step(r, tick_seconds, trust, idle)
         self.strength = self.sums.strength()
         s["score"] = self.sums.fused(self.strength)
         s["present"] = np.asarray(r.valid.any(axis=0))

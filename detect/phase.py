@@ -1,4 +1,4 @@
-"""What the whole job is doing: starting, running, idle (checkpoint, evaluation), stalled."""
+"""What the whole job is doing: starting, running, evaluating, idle (checkpoint), stalled."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ Array = NDArray[np.float64]
 START_SECONDS = 120.0
 LOW = 0.3
 STALL_SECONDS = 90.0
+EVALUATION_LIMIT_SECONDS = 240.0
+SHORTEST_GAP_SECONDS = 10.0
 REFERENCE_SECONDS = 600.0
-WORKING = frozenset({"nvlink", "network", "pcie"})
+TALKING = frozenset({"nvlink", "network"})
 SPINS = frozenset(
     {"gpu_utilization_ratio", "gpu_graphics_engine_active_ratio", "gpu_sm_active_ratio"}
 )
 """Metrics that stay high while a machine only waits in a collective."""
+BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
 
 
 class JobPhase:
-    """Follows the peers' centre of the metrics that show progress.
+    """Follows the peers' centre of the metrics that show progress, as shares of what is usual.
 
-    ``activity`` is the median over those metrics of centre / usual centre, 1 = as usual. Waiting
-    machines spin, so utilisation and SM activity say nothing of progress and are left out.
+    ``compute``: work on the GPUs (waiting machines spin, so utilisation and SM activity say
+    nothing and are left out); ``talk``: traffic between the machines. Either is 1 as usual and
+    falls to 0; what a job does not report follows the other.
     """
 
     def __init__(self, family: Callable[[str], str], is_ratio: Callable[[str], bool]) -> None:
@@ -37,8 +41,14 @@ class JobPhase:
         self.state.add("usual", "m", 0.0)
         self.run_seconds = 0.0
         self.low_seconds = 0.0
-        self.activity = 1.0
-        self._progress: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.gap_seconds = 0.0
+        self.usual_gap = 0.0
+        self.idle_seen = 0
+        self.compute = 1.0
+        self.talk = 1.0
+        self._compute: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._talk: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._used: NDArray[np.int64] = np.zeros(0, np.int64)
         self._ratio: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def reindex(self, metrics: tuple[str, ...]) -> None:
@@ -48,44 +58,63 @@ class JobPhase:
 
     def _configure(self) -> None:
         metrics = self.state.metrics
-        self._progress = np.array(
-            [
-                self.family(m) in WORKING or (self.family(m) == "compute" and m not in SPINS)
-                for m in metrics
-            ],
-            np.bool_,
-        )
-        self._ratio = np.array([self.is_ratio(m) for m in metrics], np.bool_)
+        compute = [
+            i for i, m in enumerate(metrics) if self.family(m) == "compute" and m not in SPINS
+        ]
+        talk = [i for i, m in enumerate(metrics) if self.family(m) in TALKING and m not in BURSTS]
+        self._compute = np.array(compute, np.int64)
+        self._talk = np.array(talk, np.int64)
+        self._used = np.array(compute + talk, np.int64)
+        self._ratio = np.array([self.is_ratio(metrics[i]) for i in self._used.tolist()], np.bool_)
 
     def step(self, centre: Array, tick_seconds: float) -> None:
         """``centre`` ``[M]``: the peers' fast centre in transformed units (NaN = unknown)."""
         self.run_seconds += tick_seconds
-        c = np.where(self._ratio, centre, np.sinh(np.clip(centre, -50, 50)))
-        usable = self._progress & np.isfinite(c)
-        if not usable.any():
-            self.activity = 1.0
+        if not self._used.size:
             return
-        usual = self.state["usual"]
-        gain = max(tick_seconds / REFERENCE_SECONDS, tick_seconds / (self.run_seconds + 1e-9))
+        c = centre[self._used]
+        c = np.where(self._ratio, c, np.sinh(np.clip(c, -50, 50)))
+        known = np.isfinite(c)
+        usual = self.state["usual"][self._used]
+        gain = max(tick_seconds / REFERENCE_SECONDS, tick_seconds / self.run_seconds)
         # The usual level rises at once and falls slowly: an idle phase is no new normal.
-        rising = c > usual
-        step = np.where(rising, min(1.0, 10 * gain), min(1.0, 0.2 * gain)) * (c - usual)
-        usual = usual + np.where(usable, step, 0.0)
-        self.state["usual"] = usual
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(usual > 1e-9, c / usual, np.nan)[usable]
-        share = share[np.isfinite(share)]
-        self.activity = float(np.median(share)) if share.size else 1.0
-        self.low_seconds = self.low_seconds + tick_seconds if self.activity < LOW else 0.0
+        rate = np.where(c > usual, min(1.0, 10 * gain), min(1.0, 0.2 * gain))
+        usual = np.where(known, usual + rate * (c - usual), usual)
+        self.state["usual"][self._used] = usual
+        share = np.where(known & (usual > 1e-9), c / np.maximum(usual, 1e-9), np.nan)
+        n = self._compute.size
+        compute, talk = _middle(share[:n]), _middle(share[n:])
+        self.compute = compute if compute is not None else talk if talk is not None else 1.0
+        self.talk = talk if talk is not None else self.compute
+        self._follow(tick_seconds)
+
+    def _follow(self, tick_seconds: float) -> None:
+        low = max(self.compute, self.talk) < LOW
+        if (
+            not low
+            and self.low_seconds >= SHORTEST_GAP_SECONDS
+            and self.run_seconds > START_SECONDS
+        ):
+            self.idle_seen += 1
+        self.low_seconds = self.low_seconds + tick_seconds if low else 0.0
+        if self.talk < LOW:
+            self.gap_seconds += tick_seconds
+        elif self.gap_seconds:
+            # Steps are many, evaluations few: the mean gap is that of the steps.
+            self.usual_gap += 0.1 * (self.gap_seconds - self.usual_gap)
+            self.gap_seconds = 0.0
 
     @property
     def name(self) -> str:
-        """``starting``, ``running``, ``idle`` or ``stalled``."""
+        """``starting``, ``running``, ``evaluating``, ``idle`` or ``stalled``."""
         if self.run_seconds < START_SECONDS:
             return "starting"
-        if self.low_seconds == 0:
-            return "running"
-        return "stalled" if self.low_seconds >= STALL_SECONDS else "idle"
+        if self.low_seconds > 0:
+            return "stalled" if self.low_seconds >= STALL_SECONDS else "idle"
+        long_gap = self.gap_seconds > max(SHORTEST_GAP_SECONDS, 2 * self.usual_gap)
+        if long_gap and self.gap_seconds < EVALUATION_LIMIT_SECONDS:
+            return "evaluating"
+        return "running"
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
@@ -93,13 +122,22 @@ class JobPhase:
             "usual": self.state.snapshot(),
             "run_seconds": self.run_seconds,
             "low_seconds": self.low_seconds,
-            "activity": self.activity,
+            "gap_seconds": self.gap_seconds,
+            "usual_gap": self.usual_gap,
+            "idle_seen": self.idle_seen,
+            "compute": self.compute,
+            "talk": self.talk,
         }
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
         self.state.restore(tree["usual"])
-        self.run_seconds = tree["run_seconds"]
-        self.low_seconds = tree["low_seconds"]
-        self.activity = tree["activity"]
+        for name in tree.keys() - {"usual"}:
+            setattr(self, name, tree[name])
         self._configure()
+
+
+def _middle(share: Array) -> float | None:
+    share = np.sort(share[np.isfinite(share)])
+    n = share.size
+    return float(0.5 * (share[(n - 1) // 2] + share[n // 2])) if n else None

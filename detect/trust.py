@@ -1,0 +1,56 @@
+"""How much evidence counts in what the job, or a machine, is doing just now.
+
+Start-up, evaluation and checkpoints are the healthy times in which single machines differ most.
+Every discount has an end: a phase that lasts too long is no excuse any more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.phase import JobPhase
+from detect.state import PanelState
+
+STARTING = 0.3
+EVALUATING = 0.15
+FIRST_IDLE = 0.5
+WRITING = 0.2
+WRITING_LIMIT_SECONDS = 150.0
+WRITING_Z = 3.0
+WRITES = frozenset({"disk_write_bytes_per_second", "tcp_tx_bytes_per_second"})
+
+
+class Trust:
+    """Weight of new evidence per machine, in 0..1."""
+
+    def __init__(self) -> None:
+        self.state = PanelState()
+        self.state.add("writing", "r", 0.0)
+
+    def reindex(self, machines: tuple[str, ...]) -> None:
+        """Follow the roster."""
+        self.state.reindex((), machines)
+
+    def step(
+        self, phase: JobPhase, writing: NDArray[np.bool_], tick_seconds: float
+    ) -> NDArray[np.float64]:
+        """``[N]`` from the phase and from which machines write much more than their peers.
+
+        A machine that writes while the others stand still is saving a checkpoint.
+        """
+        seconds = self.state["writing"]
+        now = writing & (phase.low_seconds > 0)
+        seconds = np.where(now, seconds + tick_seconds, np.maximum(seconds - tick_seconds, 0.0))
+        self.state["writing"] = seconds
+        name = phase.name
+        general = 1.0
+        if name == "starting":
+            general = STARTING
+        elif name == "evaluating":
+            general = EVALUATING
+        elif name == "idle" and phase.idle_seen == 0:
+            # How this job saves its state is not known yet.
+            general = FIRST_IDLE
+        excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
+        return np.where(excused, min(WRITING, general), general)
