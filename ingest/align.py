@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.align_settings import AlignSettings
-from ingest.batch import read_batch
+from ingest.batch import Batch, read_batch
 from ingest.blocks import joined
 from ingest.cadence import SECOND, CadenceFinder
 from ingest.catalogue import Catalogue
@@ -99,9 +99,9 @@ class JobAligner:
         if len(table):
             self._idle_since = None
             self._intake.ledger.counters["rows"] += len(table)
-            batch = read_batch(table)
-            while batch.ts.size:
-                part, batch = batch.split(self._spans.slice_ns)
+            rest: Batch | None = read_batch(table)
+            while rest is not None:
+                part, rest = rest.split(self._spans.slice_ns)
                 self._intake.take(part, self._spans, self._closed_ns, now_ns)
                 self._close()
         return self.take_rejected()

@@ -29,14 +29,14 @@ class Batch:
         columns = [(name, values[index]) for name, values in self.columns]
         return Batch(self.ts[index], self.names, self.name[index], self.gpu[index], columns)
 
-    def split(self, span_ns: int) -> tuple[Batch, Batch]:
-        """The rows of the first ``span_ns`` of event time, and the rest.
+    def split(self, span_ns: int) -> tuple[Batch, Batch | None]:
+        """The rows of the first ``span_ns`` of event time, and the rest if there is any.
 
         The rest comes sorted by time, so that splitting on costs little.
         """
         first, last = int(self.ts.min()), int(self.ts.max())
         if last - first < span_ns:
-            return self, self.at(slice(0, 0))
+            return self, None
         batch = self
         if not (self.ts[1:] >= self.ts[:-1]).all():
             batch = self.at(np.argsort(self.ts, kind="stable"))

@@ -59,8 +59,11 @@ class Intake:
         if now_ns is not None:
             reached = min(reached, now_ns + spans.future_ns)
         self.quorum.reach(reached, binding=closed_ns is not None)
+        known = self.rows.index
         columns = [
-            (self.rows.column(name), values) for name, values in batch.columns if self._wanted(name)
+            (at, values)
+            for name, values in batch.columns
+            if (at := known.get(name, -1)) >= 0 or (at := self._new_column(name)) >= 0
         ]
         series = self.table.ids(machine, batch.gpu)
         self.rows.append(batch.ts, series, columns, entered=self.quorum.frontier_ns or 0)
@@ -131,12 +134,11 @@ class Intake:
         self.ledger.reject(reason, self.table.names, machine, self.rows.ts[mask], detail)
         self.rows.keep(~mask)
 
-    def _wanted(self, column: str) -> bool:
-        most = self._settings.max_metrics
-        if self.rows.knows(column) or len(self.rows.columns) < most:
-            return True
-        self.ledger.refuse_metric(column, most)
-        return False
+    def _new_column(self, name: str) -> int:
+        if len(self.rows.index) < self._settings.max_metrics:
+            return self.rows.add_column(name)
+        self.ledger.refuse_metric(name, self._settings.max_metrics)
+        return -1
 
     def _reached(self, claims: NDArray[np.int64], ts: NDArray[np.int64], future_ns: int) -> int:
         """Where the quorum stands after rows of times ``ts`` came in."""

@@ -29,7 +29,8 @@ class OpenRows:
     def __init__(self) -> None:
         self.columns: list[str] = []
         self.latest_ns = -(2**62)
-        self._index: dict[str, int] = {}
+        self.index: dict[str, int] = {}
+        """Place of each column."""
         self._open = slice(0, 0)
         self._values = np.empty((0, 64), dtype=np.float64)
         self._ts = np.empty(64, dtype=np.int64)
@@ -58,19 +59,13 @@ class OpenRows:
     def values(self) -> NDArray[np.float64]:
         return self._values[:, self._open]
 
-    def knows(self, name: str) -> bool:
-        """Whether there is such a column."""
-        return name in self._index
-
-    def column(self, name: str) -> int:
-        """Index of a column, added if new."""
-        index = self._index.get(name)
-        if index is None:
-            index = self._index[name] = len(self.columns)
-            self.columns.append(name)
-            more = np.full((1, self._values.shape[1]), np.nan)
-            self._values = np.concatenate([self._values, more])
-        return index
+    def add_column(self, name: str) -> int:
+        """Index of a new column."""
+        at = self.index[name] = len(self.columns)
+        self.columns.append(name)
+        more = np.full((1, self._values.shape[1]), np.nan)
+        self._values = np.concatenate([self._values, more])
+        return at
 
     def append(
         self,
@@ -129,7 +124,7 @@ class OpenRows:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.columns = list(state["columns"])
-        self._index = {name: index for index, name in enumerate(self.columns)}
+        self.index = {name: index for index, name in enumerate(self.columns)}
         self._ts = state["ts"].copy()
         self._series = state["series"].copy()
         self._entered = state["entered"].copy()
