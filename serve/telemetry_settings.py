@@ -69,6 +69,7 @@ class AlignmentSettings(Section):
 
     tick_seconds: float | None = Field(default=None, ge=1, le=3600)
     lateness_seconds: float | None = Field(default=None, ge=0, le=3600)
+    max_lateness_seconds: float = Field(default=_ALIGN.max_lateness_seconds, ge=0, le=3600)
     future_bound_seconds: float = Field(default=_ALIGN.future_bound_seconds, gt=0)
     leave_after_seconds: float = Field(default=_ALIGN.leave_after_seconds, gt=0)
     silence_seconds: float = Field(default=_ALIGN.silence_seconds, gt=0)
