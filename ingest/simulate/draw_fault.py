@@ -5,26 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.simulate.randomness import chance, choice, log_uniform, uniform
-from ingest.simulate.spec import TELEMETRY_FAULTS, FaultSpec, JobSpec, Manifestation, Pattern
+from ingest.simulate.spec import SHOWS, TELEMETRY_FAULTS, FaultSpec, JobSpec, Manifestation, Pattern
 from ingest.simulate.wishes import Wishes
-
-_SHOWS: dict[str, dict[Manifestation, float]] = {
-    "ecc_error": {"crash": 0.5, "hang": 0.15, "slow": 0.1, "slow_crash": 0.25},
-    "cuda_execution_error": {"crash": 0.6, "hang": 0.25, "slow_crash": 0.15},
-    "gpu_execution_error": {"hang": 0.5, "crash": 0.25, "slow_crash": 0.25},
-    "pcie_downgrading": {"slow": 1.0},
-    "machine_unreachable": {"silent": 1.0},
-    "nic_dropout": {"crash": 0.6, "slow": 0.4},
-    "aoc_error": {"slow": 0.8, "crash": 0.2},
-    "hdfs_error": {"hang": 0.5, "slow": 0.3, "crash": 0.2},
-    "gpu_card_drop": {"crash": 1.0},
-    "nvlink_error": {"slow": 0.5, "crash": 0.3, "slow_crash": 0.2},
-    "thermal_throttling": {"slow": 1.0},
-    "cpu_contention": {"slow": 1.0},
-    "disk_slow": {"slow": 1.0},
-    "switch_failure": {"crash": 0.5, "silent": 0.2, "slow": 0.3},
-    "memory_leak": {"slow": 1.0},
-}
 
 _ONE_GPU = (
     "ecc_error",
@@ -44,8 +26,8 @@ def draw_fault(rng: np.random.Generator, spec: JobSpec, fault: str, wish: Wishes
     if fault in TELEMETRY_FAULTS:
         who = (int(rng.integers(spec.machines)),)
         return FaultSpec(fault, who, None, onset, "silent", halt_after_s=None)
-    shows = choice(rng, list(_SHOWS[fault]), list(_SHOWS[fault].values()))
-    if wish.manifestation in _SHOWS[fault]:
+    shows = choice(rng, list(SHOWS[fault]), list(SHOWS[fault].values()))
+    if wish.manifestation in SHOWS[fault]:
         shows = wish.manifestation
     pattern, ramp = _development(rng, fault, shows, wish)
     from_start = shows == "slow" and fault != "memory_leak" and chance(rng, 0.12)

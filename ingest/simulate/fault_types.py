@@ -26,14 +26,14 @@ def _by_manifestation(
     """Crash, hang or silence at once; slow for the whole time; or slow, then a crash."""
     fault = scene.fault
     at = scene.onset_s + scene.u(0.0, 4.0)
-    if fault.manifestation == "crash":
+    if fault.shows == "crash":
         return crash(scene, at)
-    if fault.manifestation == "hang":
+    if fault.shows == "hang":
         return hang(scene, at)
-    if fault.manifestation == "silent":
+    if fault.shows == "silent":
         return fall_silent(scene, at)
     out = slow(scene, scene.shape())
-    if fault.manifestation == "slow_crash":
+    if fault.shows == "slow_crash":
         out += crash(scene, max(scene.onset_s, 0.0) + scene.u(60.0, 360.0))
     return out
 
@@ -108,7 +108,7 @@ def _network(scene: Scene) -> list[Effect]:
         return out
 
     fault = scene.fault
-    if fault.manifestation == "crash":
+    if fault.shows == "crash":
         # Traffic stops first; the process gives up some seconds later.
         at = scene.onset_s + scene.u(0.0, 2.0)
         gives_up = at + scene.log(1.0, 25.0)
@@ -131,7 +131,7 @@ def _hdfs(scene: Scene) -> list[Effect]:
             out.append(scene.level("cpu_usage_ratio", shape, factor=scene.u(0.6, 1.5)))
         return out
 
-    if scene.fault.manifestation == "hang":
+    if scene.fault.shows == "hang":
         at = scene.onset_s + scene.u(0.0, 4.0)
         # Reading stops, or the checkpoint's upload does.
         where = Phase.LOAD if scene.maybe(0.75) else Phase.CHECKPOINT
@@ -201,7 +201,7 @@ def _switch(scene: Scene) -> list[Effect]:
     """Everything behind one leaf switch is cut off, or slow."""
     fault = scene.fault
     at = scene.onset_s + scene.u(0.0, 1.0)
-    if fault.manifestation == "slow":
+    if fault.shows == "slow":
         shape = scene.shape()
         out: list[Effect] = [*slow_down(scene, {Group.COLLECTIVE: 1.0}, shape)]
         for machine in fault.machines:
@@ -222,7 +222,7 @@ def _switch(scene: Scene) -> list[Effect]:
                 out.append(Level((machine,), "cpu_usage_ratio", shape, factor=more))
         return out
     out = [Stop(fault.machines, at, Phase.WAIT)]
-    silent = fault.manifestation == "silent"
+    silent = fault.shows == "silent"
     for machine in fault.machines:
         if silent:
             last = at + scene.u(0.0, 3.0)
@@ -236,16 +236,16 @@ def _leak(scene: Scene) -> list[Effect]:
     """Memory fills, the machine begins to swap, the process is killed at last."""
     fill = max(scene.fault.ramp_s, 120.0)
     start = scene.onset_s
-    grow = Envelope((start, start + fill), (0.0, 1.0))
-    swap = Envelope((start + 0.7 * fill, start + fill), (0.0, 1.0))
+    full = start + fill
+    end = full + scene.u(10.0, 90.0) if scene.maybe(0.6) else FOREVER
+    grow = Envelope((start, full, end, end + 1.0), (0.0, 1.0, 1.0, 0.0))
+    swap = Envelope((start + 0.7 * fill, full, end, end + 1.0), (0.0, 1.0, 1.0, 0.0))
     out: list[Effect] = [scene.level("memory_usage_ratio", grow, add=0.9)]
     groups = {Group.LOAD: 0.5, Group.COMPUTE: 0.5}
     out += slow_down(scene, groups, swap)
     out.append(scene.level("disk_write_bytes_per_second", swap, add=scene.log(1e7, 1e9)))
     out.append(scene.level("cpu_usage_ratio", swap, add=scene.u(0.02, 0.2)))
-    if scene.maybe(0.6):
-        out += crash(scene, start + fill + scene.u(10.0, 90.0))
-    return out
+    return out if end == FOREVER else out + crash(scene, end)
 
 
 def _exporter(scene: Scene) -> list[Effect]:

@@ -64,8 +64,8 @@ def _note(job: LiveJob, fault: FaultSpec) -> str:
         names = ",".join(job.machines[m] for m in fault.machines)
         onset = _stamp(job.spec, fault.onset_s or 0.0)
         return f"simulated; telemetry fault {fault.type} on {names} from {onset}; machines healthy"
-    words = [f"simulated; manifestation={fault.manifestation}"]
-    if fault.manifestation in ("slow", "slow_crash"):
+    words = [f"simulated; manifestation={fault.shows}"]
+    if fault.shows in ("slow", "slow_crash"):
         words.append(f"pattern={fault.pattern}")
         words.append(f"severity={fault.severity:.3g}")
         if fault.ramp_s:

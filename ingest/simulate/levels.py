@@ -235,7 +235,10 @@ def _flows(
         return np.asarray([load, compute, coll, all_], dtype=np.float64)
 
     early = step.overlap
+    # Part of it is read while the step waits for it, no faster than disk and network allow.
+    disk_load = min(disk * in_load, 5e9 * step.load_s)
     from_net = tcp + (disk if chance(rng, 0.4) else 0.0)
+    net_load = min(from_net * in_load, 1e10 * step.load_s)
     flows = {
         "ib_tx_bytes_per_second": flow(compute=sent * early, coll=sent * (1 - early)),
         "ib_rx_bytes_per_second": flow(
@@ -249,8 +252,8 @@ def _flows(
         ),
         "pcie_rx_bytes_per_second": flow(load=loaded, coll=through_pcie),
         "pcie_tx_bytes_per_second": flow(all_=loaded * 0.02, coll=through_pcie),
-        "disk_read_bytes_per_second": flow(load=disk * in_load, all_=disk * (1 - in_load)),
-        "tcp_rx_bytes_per_second": flow(load=from_net * in_load, all_=from_net * (1 - in_load)),
+        "disk_read_bytes_per_second": flow(load=disk_load, all_=disk - disk_load),
+        "tcp_rx_bytes_per_second": flow(load=net_load, all_=from_net - net_load),
         "tcp_tx_bytes_per_second": flow(all_=tcp),
     }
     bases = {

@@ -40,6 +40,25 @@ TELEMETRY_FAULTS: tuple[str, ...] = ("exporter_frozen", "exporter_missing", "pro
 
 FAULT_TYPES: tuple[str, ...] = (*FAULT_MIX, *TELEMETRY_FAULTS)
 
+SHOWS: dict[str, dict[Manifestation, float]] = {
+    "ecc_error": {"crash": 0.5, "hang": 0.15, "slow": 0.1, "slow_crash": 0.25},
+    "cuda_execution_error": {"crash": 0.6, "hang": 0.25, "slow_crash": 0.15},
+    "gpu_execution_error": {"hang": 0.5, "crash": 0.25, "slow_crash": 0.25},
+    "pcie_downgrading": {"slow": 1.0},
+    "machine_unreachable": {"silent": 1.0},
+    "nic_dropout": {"crash": 0.6, "slow": 0.4},
+    "aoc_error": {"slow": 0.8, "crash": 0.2},
+    "hdfs_error": {"hang": 0.5, "slow": 0.3, "crash": 0.2},
+    "gpu_card_drop": {"crash": 1.0},
+    "nvlink_error": {"slow": 0.5, "crash": 0.3, "slow_crash": 0.2},
+    "thermal_throttling": {"slow": 1.0},
+    "cpu_contention": {"slow": 1.0},
+    "disk_slow": {"slow": 1.0},
+    "switch_failure": {"crash": 0.5, "silent": 0.2, "slow": 0.3},
+    "memory_leak": {"slow": 1.0},
+}
+"""How a type of fault shows itself, with the share of each way."""
+
 
 class UnknownFaultError(ValueError):
     """The named fault type does not exist; the message lists those that do."""
@@ -68,7 +87,8 @@ class FaultSpec:
         Seconds from the start; None = faulty from before the first sample.
     manifestation
         ``crash`` (process gone, machine idle, peers spin), ``hang`` (process stuck), ``slow``
-        (still works, peers wait), ``slow_crash``, ``silent`` (no more samples).
+        (still works, peers wait), ``slow_crash``, ``silent`` (no more samples); None = what is
+        most usual for the type.
     pattern
         How a slowdown develops; ``ramp`` takes ``ramp_s``.
     severity
@@ -81,7 +101,7 @@ class FaultSpec:
     machines: tuple[int, ...]
     gpu: int | None = None
     onset_s: float | None = None
-    manifestation: Manifestation = "crash"
+    manifestation: Manifestation | None = None
     pattern: Pattern = "step"
     ramp_s: float = 0.0
     severity: float = 0.3
@@ -92,6 +112,14 @@ class FaultSpec:
             raise UnknownFaultError(self.type)
         if not self.machines:
             raise BadSimulationError(f"fault {self.type!r} names no machine")
+
+    @property
+    def shows(self) -> Manifestation:
+        """How the fault shows itself."""
+        if self.manifestation is not None:
+            return self.manifestation
+        shares = SHOWS.get(self.type, {"silent": 1.0})
+        return max(shares.items(), key=lambda item: item[1])[0]
 
 
 @dataclass(frozen=True, slots=True)
