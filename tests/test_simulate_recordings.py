@@ -160,6 +160,8 @@ def test_jobs_are_of_all_sizes_and_kinds() -> None:
     assert min(steps) < 0.5
     assert max(steps) > 40.0
     assert {len(s.metrics) for s in specs} >= {4, 7, 16, 22}
+    assert min(s.minutes for s in specs) >= 30.0
+    assert max(s.minutes for s in specs) <= 60.0
     onsets = [s.faults[0].onset_s for s in specs]
     assert None in onsets
     assert min(o for o in onsets if o is not None) >= 600.0

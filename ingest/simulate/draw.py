@@ -71,7 +71,8 @@ def draw_spec(
             spec = replace(spec, end_s=60.0 * length * uniform(rng, 0.6, 0.97))
         return spec
     drawn = draw_fault(rng, spec, fault, wish)
-    spec = replace(spec, faults=(drawn,), minutes=_recorded_minutes(rng, length, drawn))
+    drawn, length = _recorded(rng, length, drawn)
+    spec = replace(spec, faults=(drawn,), minutes=length)
     if drawn.onset_s is None and spec.life.start_s > 0:
         spec = replace(spec, life=replace(spec.life, start_s=0.0))
     return spec
@@ -83,12 +84,25 @@ def _size(rng: np.random.Generator, wish: Wishes, any_size: bool) -> int:
     return low if low >= high else min(high, int(log_uniform(rng, low, high + 1.0)))
 
 
-def _recorded_minutes(rng: np.random.Generator, minutes: float, fault: FaultSpec) -> float:
-    """The recording goes on a little after the halt."""
+def _recorded(
+    rng: np.random.Generator, minutes: float, fault: FaultSpec
+) -> tuple[FaultSpec, float]:
+    """The recording goes on a little after the halt, and lasts half an hour if it may.
+
+    A fault that would end it earlier begins (or halts the job) later.
+    """
     if fault.halt_after_s is None:
-        return minutes
-    halt = (fault.onset_s or 0.0) + fault.halt_after_s
-    return min(minutes, (halt + uniform(rng, 30.0, 240.0)) / 60.0)
+        return fault, minutes
+    tail = uniform(rng, 30.0, 240.0)
+    end = (fault.onset_s or 0.0) + fault.halt_after_s + tail
+    lacking = min(60.0 * minutes, 1800.0) - end
+    if lacking > 0:
+        end += lacking
+        if fault.onset_s is None:
+            fault = replace(fault, halt_after_s=fault.halt_after_s + lacking)
+        else:
+            fault = replace(fault, onset_s=fault.onset_s + lacking)
+    return fault, min(minutes, end / 60.0)
 
 
 def _cadence(rng: np.random.Generator) -> float:
