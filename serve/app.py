@@ -13,11 +13,10 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from serve.api import alerts, docs, events, health, jobs, problems, scores, silences, telemetry
 from serve.api.guards import BodyLimit, HostCheck, Outermost, RateLimit
+from serve.api.shared import PREFIX
 from serve.page.router import page_router
 from serve.page.security import SameSiteGuard
 from serve.services import Services
-
-PREFIX = "/api/v1"
 
 Running = Callable[[], AbstractContextManager[None]]
 
@@ -33,7 +32,7 @@ def create_app(
 
     ``running`` is entered when the server starts and left when it stops (workers, deliveries);
     ``with_api=False`` leaves health and metrics only (a worker on its own); ``extra`` routers
-    go under ``/api/v1``, too.
+    carry their own prefix.
     """
 
     @asynccontextmanager
@@ -54,13 +53,13 @@ def create_app(
     )
     app.state.services = services
     problems.install(app)
-    app.include_router(health.router)
+    routers = [health.router]
     if with_api:
-        for router in (alerts.router, silences.router, events.router, telemetry.router, *extra):
-            app.include_router(router, prefix=PREFIX)
-        app.include_router(_jobs(), prefix=PREFIX)
-        app.include_router(docs.router)
-        app.include_router(page_router())
+        routers += [alerts.router, silences.router, events.router, telemetry.router, *extra]
+        routers += [jobs.router, scores.router, jobs.last_router, docs.router, page_router()]
+    for router in routers:
+        # Flat and in this order, so that a request's route says its whole path.
+        app.router.routes.extend(router.routes)
     _describe_problems(app)
     for route in app.routes:
         if isinstance(route, APIRoute):
@@ -68,14 +67,6 @@ def create_app(
                 services.metrics.route(method, route.path)
     services.metrics.route("other", "other")
     return app
-
-
-def _jobs() -> APIRouter:
-    router = APIRouter()
-    router.include_router(jobs.router)
-    router.include_router(scores.router)
-    jobs.add_job_route(router)
-    return router
 
 
 def _middleware(services: Services) -> list[Middleware]:

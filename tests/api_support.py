@@ -25,8 +25,9 @@ class Api:
     """The app, its parts, and short words for requests. ``config`` is given by section."""
 
     def __init__(self, database: Database | None = None, **config: Any) -> None:
-        self.clock = HandClock()
-        self.database = database or memory_database(self.clock)
+        self.database = database or memory_database()
+        assert isinstance(self.database.clock, HandClock)
+        self.clock = self.database.clock
         sections: dict[str, Any] = {"http": {"trusted_hosts": ["testserver"]}}
         for name, values in config.items():
             sections[name] = {**sections.get(name, {}), **values}

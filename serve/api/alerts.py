@@ -22,6 +22,7 @@ from serve.api.schemas import (
     ResolveBody,
 )
 from serve.api.shared import (
+    PREFIX,
     EntityId,
     Instant,
     Limit,
@@ -39,7 +40,7 @@ from serve.store.codec import alert_from_row, alert_json
 from serve.store.tables import AlertMachineRow, AlertRow, FeedbackRow, OffenderRow
 from serve.tokens import Principal
 
-router = APIRouter(tags=["alerts"])
+router = APIRouter(prefix=PREFIX, tags=["alerts"])
 
 Status = Literal["open", "acknowledged", "resolved"]
 

@@ -11,12 +11,10 @@ from typing import Annotated
 
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 
 from serve.api.problems import ProblemError
 from serve.services import Services
-from serve.store.base import DatabaseError
 from serve.tokens import ANYBODY, Principal, Scope, check_token
 
 _bearer = HTTPBearer(auto_error=False, description="A token of `weaklink tokens create`.")
@@ -34,13 +32,9 @@ def _principal(services: Services, credentials: HTTPAuthorizationCredentials | N
         return ANYBODY
     if credentials is None:
         raise ProblemError(401, "A bearer token is needed.", headers=_CHALLENGE)
-    try:
-        with services.database.read() as session:
-            principal = check_token(
-                session, credentials.credentials, now_ns=services.database.clock()
-            )
-    except SQLAlchemyError as error:
-        raise DatabaseError(str(error)) from None
+    with services.database.read() as session:
+        now_ns = services.database.clock()
+        principal = check_token(session, credentials.credentials, now_ns=now_ns)
     if principal is None:
         raise ProblemError(401, "The token is not valid.", headers=_CHALLENGE)
     return principal

@@ -14,12 +14,12 @@ from starlette.responses import StreamingResponse
 
 from serve.api.auth import Reader, Using
 from serve.api.problems import ProblemError, responses
-from serve.api.shared import LARGEST_NS, Name
+from serve.api.shared import LARGEST_NS, PREFIX, Name
 from serve.services import Services
 from serve.store.events import events_after, last_event_id
 from serve.store.tables import EventRow
 
-router = APIRouter(tags=["events"])
+router = APIRouter(prefix=PREFIX, tags=["events"])
 
 LOOK_SECONDS = 1.0
 """How often the log is read for what other processes wrote."""

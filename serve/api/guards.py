@@ -76,8 +76,12 @@ class Outermost:
             self._count(scope, status, None if stream else time.perf_counter() - started)
 
     def _count(self, scope: Scope, status: int, seconds: float | None) -> None:
-        route = getattr(scope.get("route"), "path", "other")
-        method = scope["method"] if route != "other" else "other"
+        found = scope.get("route")
+        route = getattr(found, "path", "other")
+        method = scope["method"]
+        if method not in (getattr(found, "methods", None) or ()):
+            # No such route, or not by this method: whoever probes makes no new series.
+            method = route = "other"
         label = f"{status // 100}xx" if 200 <= status < 600 else "5xx"
         self.metrics.http_requests.labels(method=method, route=route, status=label).inc()
         if seconds is not None:

@@ -13,11 +13,11 @@ from detect.alert import rfc3339
 from serve.api.auth import Reader, Using
 from serve.api.problems import ProblemError, responses
 from serve.api.schemas import JobDetail, JobPage
-from serve.api.shared import JobName, Limit, answer, decode_cursor, encode_cursor
+from serve.api.shared import PREFIX, JobName, Limit, answer, decode_cursor, encode_cursor
 from serve.services import Services
 from serve.store.tables import JobRow
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(prefix=PREFIX, tags=["jobs"])
 
 
 @router.get("/jobs", response_model=JobPage, responses=responses())
@@ -40,28 +40,28 @@ def list_jobs(
     return answer(request, {"items": items, "next_cursor": following})
 
 
-# Routes below this path (scores, metrics) are added before it: a job's name may hold slashes.
-def add_job_route(api: APIRouter) -> None:
-    """Add ``/jobs/{job}`` itself, as the last of the routes under it."""
+last_router = APIRouter(prefix=PREFIX, tags=["jobs"])
+"""Routes that must come after all others under ``/jobs``: a job's name may hold slashes."""
 
-    @api.get("/jobs/{job:path}", response_model=JobDetail, responses=responses(404), tags=["jobs"])
-    def get_job(request: Request, services: Using, _who: Reader, job: JobName) -> Response:
-        """One job: machines, phase, state, lag."""
-        with services.database.read() as session:
-            row = session.get(JobRow, job)
-        if row is None:
-            raise ProblemError(404, f"There is no job {job!r}.")
-        span = services.history.span(job)
-        view = _summary(services, row) | {
-            "machines": row.body["machines"],
-            "run": row.body["run"],
-            "tick_seconds": row.body["tick_ns"] / 1e9 or None,
-            "rejected": row.body["rejected"],
-            "metrics": services.history.metrics(job),
-            "history_start": rfc3339(span[0]) if span else None,
-            "history_end": rfc3339(span[1]) if span else None,
-        }
-        return answer(request, view)
+
+@last_router.get("/jobs/{job:path}", response_model=JobDetail, responses=responses(404))
+def get_job(request: Request, services: Using, _who: Reader, job: JobName) -> Response:
+    """One job: machines, phase, state, lag."""
+    with services.database.read() as session:
+        row = session.get(JobRow, job)
+    if row is None:
+        raise ProblemError(404, f"There is no job {job!r}.")
+    span = services.history.span(job)
+    view = _summary(services, row) | {
+        "machines": row.body["machines"],
+        "run": row.body["run"],
+        "tick_seconds": row.body["tick_ns"] / 1e9 or None,
+        "rejected": row.body["rejected"],
+        "metrics": services.history.metrics(job),
+        "history_start": rfc3339(span[0]) if span else None,
+        "history_end": rfc3339(span[1]) if span else None,
+    }
+    return answer(request, view)
 
 
 def _summary(services: Services, row: JobRow) -> dict[str, Any]:

@@ -10,10 +10,12 @@ import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from serve.observe import describe
 from serve.store.base import DatabaseError
 
 MEDIA_TYPE = "application/problem+json"
@@ -84,6 +86,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http(_request: Request, error: HTTPException) -> Response:
+        if error.status_code == 400:  # FastAPI's answer to a body that is no text
+            return problem_response(422, "body: cannot be read as JSON")
         headers = dict(error.headers or {})
         return problem_response(error.status_code, str(error.detail), headers=headers)
 
@@ -99,10 +103,12 @@ def install(app: FastAPI) -> None:
         first = f"{errors[0].where}: {errors[0].reason}" if errors else "The request is not valid."
         return problem_response(422, first, errors=errors)
 
-    @app.exception_handler(DatabaseError)
-    async def on_database(_request: Request, error: DatabaseError) -> Response:
-        _log.error("database", reason=str(error))
+    async def on_database(_request: Request, error: Exception) -> Response:
+        _log.error("database", reason=describe(error))
         return problem_response(503, "The database does not answer.", headers={"Retry-After": "5"})
+
+    for kind in (OperationalError, InterfaceError, DatabaseError):
+        app.add_exception_handler(kind, on_database)
 
 
 def _printable(text: str) -> str:

@@ -30,12 +30,21 @@ from replay.view.grid import ScoreGrid
 from serve.api.auth import Reader, Using
 from serve.api.problems import ProblemError, responses
 from serve.api.schemas import ScoresView, SeriesView
-from serve.api.shared import Instant, JobName, MachineName, Name, answer, nanoseconds_of, tagged
+from serve.api.shared import (
+    PREFIX,
+    Instant,
+    JobName,
+    MachineName,
+    Name,
+    answer,
+    nanoseconds_of,
+    tagged,
+)
 from serve.services import Services
 from serve.store.history import TooMuchHistoryError
 from serve.store.tables import JobRow
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(prefix=PREFIX, tags=["jobs"])
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"

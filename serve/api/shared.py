@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from serve.api.problems import ProblemError
 
+PREFIX = "/api/v1"
 LARGEST_NS = (1 << 63) - 1
 
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]

@@ -14,6 +14,7 @@ from serve.api.auth import Reader, Using, Writer
 from serve.api.problems import ProblemError, responses
 from serve.api.schemas import SilenceBody, SilencePage, SilenceView
 from serve.api.shared import (
+    PREFIX,
     EntityId,
     Limit,
     answer,
@@ -25,7 +26,7 @@ from serve.api.shared import (
 from serve.silences import NewSilence, add_silence, end_silence, silence_json
 from serve.store.tables import SilenceRow
 
-router = APIRouter(tags=["silences"])
+router = APIRouter(prefix=PREFIX, tags=["silences"])
 
 
 @router.get("/silences", response_model=SilencePage, responses=responses())

@@ -13,12 +13,12 @@ from ingest.samples import Rejected
 from serve.api.auth import Using, Writer
 from serve.api.problems import FieldProblem, ProblemError, responses
 from serve.api.schemas import Taken
-from serve.api.shared import created
+from serve.api.shared import PREFIX, created
 from serve.push import TooLargeError, UnknownFormatError, decompress
 from serve.services import Services
 from serve.source import PushFullError
 
-router = APIRouter(tags=["telemetry"])
+router = APIRouter(prefix=PREFIX, tags=["telemetry"])
 
 SHOWN = 20
 
