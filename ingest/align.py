@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest.align_settings import AlignSettings
 from ingest.batch import Batch, read_batch
@@ -35,11 +36,7 @@ _VERSION = 1
 class JobAligner:
     """Aligns one job. Single-threaded; reads no clock; memory is bounded by the settings.
 
-    Examples
-    --------
-    >>> aligner = JobAligner("job", Catalogue.default())
-    >>> rejected = aligner.add(table)    # doctest: +SKIP
-    >>> blocks = aligner.advance()       # doctest: +SKIP
+    Per batch call `add`, then `advance`; `idle` from time to time; `flush` at the end of input.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class JobAligner:
         self.catalogue = catalogue
         self.settings = settings or AlignSettings()
         self._spans = self.settings.spans(None)
-        self._intake = Intake(job, self.settings, self._on_roster)
+        self._intake = Intake(job, self.settings, self._on_roster, self._forget)
         self._cadence = CadenceFinder()
         self._rates = CounterRates()
         self._run: JobRun | None = None
@@ -93,7 +90,7 @@ class JobAligner:
         """Take in rows of the job (`ingest.samples`); return those that cannot be used.
 
         ``now_ns`` (wall clock) additionally bounds how far event time may be ahead of it. There
-        is one `Rejected` for each reason and machine; `counters` counts single rows. Duplicates
+        is one `Rejected` per reason and machine (or many machines), with its ``rows``. Duplicates
         and counter resets are only counted.
         """
         if len(table):
@@ -182,6 +179,11 @@ class JobAligner:
     def _on_roster(self, machine: int) -> bool:
         return self._run is not None and self._run.holds(machine)
 
+    def _forget(self, series: NDArray[np.int64]) -> None:
+        self._rates.forget(series)
+        if self._run is not None:
+            self._run.forget(series)
+
     def _close(self, *, idle: bool = False, final: bool = False) -> None:
         """Close what the watermark allows, through the end of one run and into the next."""
         rows, frontier = self._intake.rows, self.frontier_ns
@@ -200,25 +202,21 @@ class JobAligner:
             if not self._close_ticks(run, end):
                 break
         self._intake.sweep(self._spans.future_ns, final=final)
-        freed = self._intake.take_forgotten()
-        if freed.size:
-            self._rates.forget(freed)
-            if self._run is not None:
-                self._run.forget(freed)
 
     def _begin(self, frontier: int, *, now: bool) -> bool:
         """Start a run if the rows so far tell the cadence."""
         rows, fixed = self._intake.rows, self.settings.tick_seconds
-        if not rows.size:
+        near = rows.ts <= frontier + self._spans.future_ns
+        if not near.any():
             return False
         tick_ns = None if fixed is None else round(max(fixed, 1.0) * SECOND)
         if tick_ns is None:
             now = now or rows.size > self.settings.max_open_rows // 2
             if not now and self._cadence.waits(int(rows.ts.min()), frontier):
                 return False
-            machine = self._intake.table.machine[rows.series]
-            open_rows = Rows(rows.ts, rows.series, rows.values)
-            tick_ns = self._cadence.find(open_rows, machine, frontier, now=now)
+            first = Rows(rows.ts[near], rows.series[near], rows.values[:, near])
+            machine = self._intake.table.machine[first.series]
+            tick_ns = self._cadence.find(first, machine, frontier, now=now)
         if tick_ns is None:
             return False
         self._run = self._new_run(max(tick_ns, SECOND))

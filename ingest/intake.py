@@ -20,10 +20,17 @@ from ingest.watermark import Lag, Quorum, median_claim
 class Intake:
     """The open rows of a job, its machines, and how far their quorum has come.
 
-    ``held`` tells whether a machine (code) is on the roster, and must not be forgotten.
+    ``held`` tells whether a machine (code) is on the roster, and must not be forgotten;
+    ``freed`` is told the ids of series that were, before others can get them.
     """
 
-    def __init__(self, job: str, settings: AlignSettings, held: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        job: str,
+        settings: AlignSettings,
+        held: Callable[[int], bool],
+        freed: Callable[[NDArray[np.int64]], None],
+    ) -> None:
         self.ledger = Ledger(job, settings.max_machines)
         self.table = SeriesTable(settings.max_machines)
         self.rows = OpenRows()
@@ -31,7 +38,7 @@ class Intake:
         self.lag = Lag()
         self._settings = settings
         self._held = held
-        self._forgotten: list[NDArray[np.int64]] = []
+        self._freed = freed
 
     def take(self, batch: Batch, spans: Spans, closed_ns: int | None, now_ns: int | None) -> None:
         """Take in rows that came together; ``closed_ns`` is where open ticks begin, if any did."""
@@ -87,12 +94,7 @@ class Intake:
         free = [c for c in codes.tolist() if c not in waiting and not self._held(c)]
         gone = np.array(free, dtype=np.int64)
         self.quorum.forget(gone)
-        self._forgotten.append(self.table.forget(gone))
-
-    def take_forgotten(self) -> NDArray[np.int64]:
-        """Series ids freed since the last call; others may have got them."""
-        out, self._forgotten = self._forgotten, []
-        return np.concatenate(out) if out else np.zeros(0, dtype=np.int64)
+        self._freed(self.table.forget(gone))
 
     def snapshot(self) -> dict[str, Any]:
         return {

@@ -21,11 +21,14 @@ REASONS: tuple[str, ...] = (
     "too_many_rows",
 )
 
+ITEMISED = 20
+"""Machines named one by one per reason and batch; more of them share one summary."""
+
 
 class Ledger:
     """``counters`` counts ``rows`` and every reason; ``late_by_machine`` late rows.
 
-    `Rejected` items are one per reason and machine of a batch.
+    `Rejected` items are one per reason and machine of a batch, or one for many machines.
     """
 
     def __init__(self, job: str, max_machines: int) -> None:
@@ -45,16 +48,23 @@ class Ledger:
         detail: str,
     ) -> None:
         """Rows with the given index into ``names`` and time were not used."""
+        if not name.size:
+            return
         self.counters[reason] += name.size
-        for index in np.unique(name).tolist():
-            own, machine = ts[name == index], names[index]
-            late = self.late_by_machine
-            if reason == "late" and (machine in late or len(late) < self._max_machines):
-                late[machine] = late.get(machine, 0) + own.size
-            first, last = shown(int(own.min())), shown(int(own.max()))
-            stamped = first if own.size == 1 else f"{first} to {last}"
-            text = f"{own.size} rows stamped {stamped}: {detail}"
-            origin = f"{self.job}/{machine}"
+        counts = np.bincount(name)
+        machines = np.flatnonzero(counts).tolist()
+        if reason == "late":
+            for index in machines:
+                self._count_late(names[index], int(counts[index]))
+        if len(machines) > ITEMISED:
+            few = ", ".join(names[index] for index in machines[:3])
+            text = f"{name.size} rows of {len(machines)} machines ({few}, ...), stamped {_span(ts)}"
+            self._rejected.append(Rejected(reason, self.job, f"{text}: {detail}", rows=name.size))
+            return
+        for index in machines:
+            own = ts[name == index]
+            origin = f"{self.job}/{names[index]}"
+            text = f"{own.size} rows stamped {_span(own)}: {detail}"
             self._rejected.append(Rejected(reason, origin, text, rows=own.size))
 
     def refuse_metric(self, metric: str, limit: int) -> None:
@@ -64,6 +74,11 @@ class Ledger:
             self.counters["too_many_metrics"] += 1
             text = f"{metric} left out: more than {limit} metrics"
             self._rejected.append(Rejected("too_many_metrics", self.job, text))
+
+    def _count_late(self, machine: str, rows: int) -> None:
+        late = self.late_by_machine
+        if machine in late or len(late) < self._max_machines:
+            late[machine] = late.get(machine, 0) + rows
 
     def take(self) -> list[Rejected]:
         """What was rejected since the last call."""
@@ -86,3 +101,8 @@ class Ledger:
 def shown(ns: int) -> str:
     """Nanoseconds since the epoch as RFC 3339, to the millisecond."""
     return f"{np.datetime64(ns // 1_000_000, 'ms')}Z"
+
+
+def _span(ts: NDArray[np.int64]) -> str:
+    first, last = int(ts.min()), int(ts.max())
+    return shown(first) if first == last else f"{shown(first)} to {shown(last)}"

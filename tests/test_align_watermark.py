@@ -51,6 +51,14 @@ def test_rows_behind_the_watermark_are_rejected_and_counted_by_machine() -> None
     assert outcome.aligner.late_by_machine == {"m1": 2}
 
 
+def test_late_rows_of_many_machines_share_one_line() -> None:
+    outcome = live([second(i, 50) for i in range(60)])
+    late = outcome.aligner.add(table(second(10, 50)))
+    assert [(r.reason, r.origin, r.rows) for r in late] == [("late", "job", 50)]
+    assert late[0].detail.startswith("50 rows of 50 machines (m0, m1, m2, ...), stamped 2023-")
+    assert len(outcome.aligner.late_by_machine) == 50
+
+
 def test_agents_that_send_ten_seconds_at_once_are_waited_for() -> None:
     outcome = align([], flush=False)
     for start in range(0, 300, 10):
