@@ -34,7 +34,7 @@ PEERS_PEAKS = 3.0
 OWN_PEAKS = 1.25
 IDLE_PEAKS = 2.0
 MOST_PATIENCE = 4.0
-EXCURSION_SECONDS = 8.0
+EXCURSION_SECONDS = 3.0
 
 
 class EvidenceSums:
@@ -49,6 +49,7 @@ class EvidenceSums:
         self.state.add("highest", "mr", 0.0, (TESTS,))
         self.state.add("peak", "mr", 0.0, (TESTS,))
         self._hold: Array = np.zeros((TESTS, 0, 1))
+        self._low: Array = np.zeros((0, 1))
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self.families: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class EvidenceSums:
             .reshape(-1, TESTS)
             .T[:, :, None]
         )
+        self._low = np.array([s.low_counts for s in scales]).reshape(-1, 1)
         names = [self.family(m) for m in metrics]
         order = sorted(range(len(names)), key=lambda i: (names[i], i))
         self._by_family = np.array(order, np.int64)
@@ -90,8 +92,9 @@ class EvidenceSums:
         above = r.z > 0
         cap = CAP * self._needed()
         fall = -DECAY * seconds * r.valid
-        for name, side in (("high", above), ("low", ~above)):
-            total = self.state[name] + np.where(side, grow, fall)
+        low = np.where(grow > 0, grow * self._low, grow)
+        for name, side, step in (("high", above, grow), ("low", ~above, low)):
+            total = self.state[name] + np.where(side, step, fall)
             self.state[name] = np.clip(total, 0.0, cap)
         self._learn_peaks(tick_seconds, idle)
 

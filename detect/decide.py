@@ -27,6 +27,8 @@ MEMBER = 0.7
 CLEAR = 1.5
 """A machine this many times ahead of the next is named at once."""
 GRACE_SECONDS = 10.0
+UNEXPLAINED = 1.5
+TOGETHER_NS = 15 * 10**9
 JOB_WIDE = 0.4
 FEW = 0.3
 COMPANION = 0.6
@@ -135,7 +137,8 @@ class Decision:
         first = int(order[0])
         second = float(level[order[1]]) if level.size > 1 else 0.0
         odd = np.flatnonzero(level >= ODD)
-        if level[first] >= CLEAR * second:
+        together = self._together(st, first, odd)
+        if level[first] >= (CLEAR * second if together else 1.0):
             return [self._open(st, "machine", [first])]
         if waited < GRACE_SECONDS:
             return []
@@ -149,12 +152,22 @@ class Decision:
         if share > JOB_WIDE or int(st.present.sum()) <= 4:
             return self._undetermined(st, members, waited)
         crossed = [i for i in members if level[i] >= 1]
+        # Machines that became odd together and share nothing known are more often a habit of
+        # the job (who saves checkpoints, who evaluates) than a fault: they need more.
+        if level[first] < UNEXPLAINED:
+            return self._undetermined(st, members, waited)
         alike = {self._explain(st, i).signature for i in members}
         if len(members) >= 3 and len(alike) == 1:
             return [self._open(st, "group", members, shared=None)]
         if odd.size <= max(2.0, FEW * st.present.sum()):
             return [self._open(st, "machine", [i]) for i in crossed]
         return self._undetermined(st, members, waited)
+
+    def _together(self, st: Standing, first: int, odd: NDArray[np.int64]) -> bool:
+        """Whether others became odd at about the same moment as the first."""
+        since = st.machine_panel.state["since_ns"]
+        apart = np.abs(since[odd] - since[first])
+        return int((apart <= TOGETHER_NS + int(2e9 * st.tick_seconds)).sum()) > 1
 
     def _companions(self, st: Standing, level: NDArray[np.float64]) -> list[int]:
         """Machines odd in the very way of one already named, at a lower threshold."""

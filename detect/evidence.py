@@ -53,7 +53,7 @@ class EvidenceDetector:
         self.false_alarms_per_job_week = false_alarms_per_job_week
         self.machine_panel = PanelEvidence(catalogue, model)
         self.gpu_panel: PanelEvidence | None = None
-        self.phase = JobPhase(self.machine_panel.family, self.machine_panel.is_ratio)
+        self.phase = JobPhase(self.machine_panel.family)
         self.trust = Trust()
         self.decision = Decision(job, catalogue, model, self.topology)
         self._machines: tuple[str, ...] = ()

@@ -21,6 +21,10 @@ Array = NDArray[np.float64]
 RAW_SECONDS = 10.0
 ROSE = 0.03
 LEFT_OUT = frozenset({"error"})
+QUIET_BY_UNIT = {"B/s": 1e7, "1/s": 20.0, "W": 10.0, "ratio": 0.02}
+QUIET_BY_FAMILY = {"disk": 1e6, "tcp": 1e6}
+"""Magnitudes below which a difference means nothing, in canonical units: a link that carries
+gigabytes is not slow because it idles at kilobytes. An unknown metric has none."""
 
 
 class PanelEvidence:
@@ -32,16 +36,16 @@ class PanelEvidence:
             # Unknown metrics are strangers to each other: each is its own witness.
             return known.family if known.family != "other" else f"other:{metric}"
 
-        def is_ratio(metric: str) -> bool:
-            return catalogue.metric(metric).unit == "ratio"
-
         def scale(metric: str) -> MetricScale:
             return model.scale(metric, catalogue.metric(metric).family)
 
+        def quiet(metric: str) -> float:
+            known = catalogue.metric(metric)
+            return QUIET_BY_FAMILY.get(known.family, QUIET_BY_UNIT.get(known.seen_unit, 0.0))
+
         self.family = family
-        self.is_ratio = is_ratio
         self.faults = TelemetryFaults(family)
-        self.residuals = PeerResiduals(scale, is_ratio)
+        self.residuals = PeerResiduals(scale, quiet)
         self.sums = EvidenceSums(scale, family)
         self.state = PanelState()
         self.state.add("raw", "mr", np.nan)

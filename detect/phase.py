@@ -15,6 +15,7 @@ Array = NDArray[np.float64]
 START_SECONDS = 120.0
 LOW = 0.3
 STALL_SECONDS = 90.0
+SHORTEST_STALL_SECONDS = 30.0
 EVALUATION_LIMIT_SECONDS = 240.0
 SHORTEST_GAP_SECONDS = 10.0
 REFERENCE_SECONDS = 600.0
@@ -23,6 +24,9 @@ SPINS = frozenset(
     {"gpu_utilization_ratio", "gpu_graphics_engine_active_ratio", "gpu_sm_active_ratio"}
 )
 """Metrics that stay high while a machine only waits in a collective."""
+HOST = frozenset({"cpu_usage_ratio"})
+OVER = 0.4
+"""When even spinning and the processors are down to this share, nobody waits: the job is over."""
 BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
 
 
@@ -34,9 +38,8 @@ class JobPhase:
     falls to 0; what a job does not report follows the other.
     """
 
-    def __init__(self, family: Callable[[str], str], is_ratio: Callable[[str], bool]) -> None:
+    def __init__(self, family: Callable[[str], str]) -> None:
         self.family = family
-        self.is_ratio = is_ratio
         self.state = PanelState()
         self.state.add("usual", "m", 0.0)
         self.run_seconds = 0.0
@@ -44,12 +47,14 @@ class JobPhase:
         self.gap_seconds = 0.0
         self.usual_gap = 0.0
         self.idle_seen = 0
+        self.longest_idle = 0.0
         self.compute = 1.0
         self.talk = 1.0
+        self.over = False
         self._compute: NDArray[np.int64] = np.zeros(0, np.int64)
         self._talk: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._rest: NDArray[np.int64] = np.zeros(0, np.int64)
         self._used: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._ratio: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def reindex(self, metrics: tuple[str, ...]) -> None:
         """Follow the metrics."""
@@ -64,16 +69,16 @@ class JobPhase:
         talk = [i for i, m in enumerate(metrics) if self.family(m) in TALKING and m not in BURSTS]
         self._compute = np.array(compute, np.int64)
         self._talk = np.array(talk, np.int64)
-        self._used = np.array(compute + talk, np.int64)
-        self._ratio = np.array([self.is_ratio(metrics[i]) for i in self._used.tolist()], np.bool_)
+        rest = [i for i, m in enumerate(metrics) if m in SPINS or m in HOST]
+        self._rest = np.array(rest, np.int64)
+        self._used = np.array(compute + talk + rest, np.int64)
 
     def step(self, centre: Array, tick_seconds: float) -> None:
         """``centre`` ``[M]``: the peers' fast centre in transformed units (NaN = unknown)."""
         self.run_seconds += tick_seconds
-        if not self._used.size:
+        if not self._compute.size + self._talk.size:
             return
-        c = centre[self._used]
-        c = np.where(self._ratio, c, np.sinh(np.clip(c, -50, 50)))
+        c = np.sinh(np.clip(centre[self._used], -50, 50))
         known = np.isfinite(c)
         usual = self.state["usual"][self._used]
         gain = max(tick_seconds / REFERENCE_SECONDS, tick_seconds / self.run_seconds)
@@ -82,8 +87,11 @@ class JobPhase:
         usual = np.where(known, usual + rate * (c - usual), usual)
         self.state["usual"][self._used] = usual
         share = np.where(known & (usual > 1e-9), c / np.maximum(usual, 1e-9), np.nan)
-        n = self._compute.size
-        compute, talk = _middle(share[:n]), _middle(share[n:])
+        n, k = self._compute.size, self._compute.size + self._talk.size
+        compute, talk = _middle(share[:n]), _middle(share[n:k])
+        rest = share[k:]
+        rest = rest[np.isfinite(rest)]
+        self.over = bool(rest.size) and float(rest.max()) < OVER
         self.compute = compute if compute is not None else talk if talk is not None else 1.0
         self.talk = talk if talk is not None else self.compute
         self._follow(tick_seconds)
@@ -106,15 +114,23 @@ class JobPhase:
 
     @property
     def name(self) -> str:
-        """``starting``, ``running``, ``evaluating``, ``idle`` or ``stalled``."""
+        """``starting``, ``running``, ``evaluating``, ``idle``, ``stalled`` or ``over``."""
         if self.run_seconds < START_SECONDS:
             return "starting"
+        if self.low_seconds > 0 and self.over:
+            return "over"
         if self.low_seconds > 0:
-            return "stalled" if self.low_seconds >= STALL_SECONDS else "idle"
+            return "stalled" if self.low_seconds >= self._patience() else "idle"
         long_gap = self.gap_seconds > max(SHORTEST_GAP_SECONDS, 2 * self.usual_gap)
         if long_gap and self.gap_seconds < EVALUATION_LIMIT_SECONDS:
             return "evaluating"
         return "running"
+
+    def _patience(self) -> float:
+        """Seconds after which resting is a stall: longer than this job ever rested before."""
+        if self.idle_seen < 2:
+            return STALL_SECONDS
+        return min(STALL_SECONDS, max(SHORTEST_STALL_SECONDS, 1.5 * self.longest_idle))
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
@@ -125,8 +141,10 @@ class JobPhase:
             "gap_seconds": self.gap_seconds,
             "usual_gap": self.usual_gap,
             "idle_seen": self.idle_seen,
+            "longest_idle": self.longest_idle,
             "compute": self.compute,
             "talk": self.talk,
+            "over": self.over,
         }
 
     def restore(self, tree: dict[str, Any]) -> None:

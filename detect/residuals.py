@@ -45,11 +45,13 @@ ESTABLISHED_BLOCKS = 9
 POOL_SECONDS = 300.0
 OWN_SECONDS = 600.0
 LEVEL_SECONDS = 300.0
+START_SECONDS = 120.0
+MANY_ROWS = 16
 SHAPE_SECONDS = 15.0
 SHAPE_FLOOR = 0.2
 BASE_GAIN = 0.03
 OWN_LIMIT = 2.0
-WINSOR = 5.0
+WINSOR = 3.0
 FEW_ROWS = np.array(
     [1.0, 1.0, 1.0, 1.694, 1.753, 1.557, 1.597, 1.526, 1.546, 1.51, 1.524, 1.503, 1.515, 1.4826]
 )
@@ -76,11 +78,9 @@ class Residuals:
 class PeerResiduals:
     """Tracks one panel of one job. State is bounded: a few dozen floats per metric and row."""
 
-    def __init__(
-        self, scale: Callable[[str], MetricScale], is_ratio: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, scale: Callable[[str], MetricScale], quiet: Callable[[str], float]) -> None:
         self.scale = scale
-        self.is_ratio = is_ratio
+        self.quiet = quiet
         self.state = s = PanelState()
         s.add("ref", "m", 0.0)
         s.add("magnitude", "m", 0.0)
@@ -104,9 +104,10 @@ class PeerResiduals:
         s.add("seconds", "mr", 0.0)
         self._ring_at = 0
         self._block_ticks = 0
-        self._ratio: Mask = np.zeros(0, np.bool_)
+        self._seconds = 0.0
         self._floor2: Array = np.zeros(0)
         self._fleet2: Array = np.zeros(0)
+        self._quiet: Array = np.zeros(0)
         self._tick_seconds = 0.0
         self._gain: Array = np.zeros(2)
 
@@ -117,9 +118,9 @@ class PeerResiduals:
 
     def _configure(self, tick_seconds: float) -> None:
         metrics = self.state.metrics
-        self._ratio = np.array([self.is_ratio(m) for m in metrics], np.bool_)
         self._floor2 = np.array([self.scale(m).floor ** 2 for m in metrics])
         self._fleet2 = np.array([self.scale(m).fleet ** 2 for m in metrics])
+        self._quiet = np.array([self.quiet(m) for m in metrics])
         self._tick_seconds = tick_seconds
         slow = max(SLOW_SECONDS, 4 * tick_seconds)
         self._gain = -np.expm1(-tick_seconds / np.array([FAST_SECONDS, slow]))
@@ -169,7 +170,9 @@ class PeerResiduals:
         own2 = np.minimum(s["own2"], OWN_LIMIT**2 * variance[:, :, None])
         z = np.empty((TESTS, *x.shape))
         z[:LEVEL] = e / np.sqrt(np.maximum(variance[:, :, None], own2))
-        self._learn_level(e[SLOW], valid)
+        if self._seconds >= START_SECONDS:
+            self._learn_level(e[SLOW], valid)
+        self._seconds += self._tick_seconds
         s["level_sigma"] = self._level_sigma(pool2[SLOW], peers)
         z[LEVEL] = self.lasting_z()
         z[LEVEL] = np.where(valid, z[LEVEL], 0.0)
@@ -230,11 +233,9 @@ class PeerResiduals:
         return np.asarray(np.sqrt(self._floor2 + averaged + spread2))
 
     def _transform(self, x: Array) -> Array:
-        """Ratios stay; the rest becomes ``asinh(x / reference)``: linear small, log large."""
+        """``asinh(x / reference)``: a difference near 0, a logarithm of the ratio above."""
         ref = np.where(self.state["ref"] > 0, self.state["ref"], 1.0)
-        if self._ratio.all():
-            return x
-        return np.where(self._ratio[:, None], x, np.arcsinh(x / ref[:, None]))
+        return np.asarray(np.arcsinh(x / ref[:, None]))
 
     def _update_reference(self, x: Array, present: Mask, peers: NDArray[np.int64]) -> None:
         """The magnitude a metric works at: the largest one-minute mean of its centre so far.
@@ -255,8 +256,8 @@ class PeerResiduals:
         s["magnitude"] = np.where(seen, grown, magnitude)
         ref = s["ref"]
         with np.errstate(divide="ignore"):
-            wanted = np.exp2(np.round(np.log2(s["magnitude"])))
-        change = ~self._ratio & (wanted > 1.5 * ref)
+            wanted = np.exp2(np.round(np.log2(np.maximum(s["magnitude"], self._quiet))))
+        change = wanted > 1.5 * ref
         if change.any():
             self._rescale(change, wanted)
 
@@ -331,7 +332,12 @@ class PeerResiduals:
         level = np.where(valid, s["lasting"], np.nan)
         rows = valid.sum(axis=1)
         away = np.abs(level - _median(level, rows)[:, None])
-        s["level_spread"] = np.nan_to_num(1.4826 * _median(away, rows))
+        spread = np.nan_to_num(1.4826 * _median(away, rows))
+        if level.shape[1] >= MANY_ROWS:
+            # Roles (a first pipeline stage, data hosts) make long tails that are no faults.
+            tail = np.nanpercentile(np.where(valid, away, 0.0), 90, axis=1) / 1.645
+            spread = np.maximum(spread, tail)
+        s["level_spread"] = spread
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
@@ -339,6 +345,7 @@ class PeerResiduals:
             "panel": self.state.snapshot(),
             "ring_at": self._ring_at,
             "block_ticks": self._block_ticks,
+            "seconds": self._seconds,
             "tick_seconds": self._tick_seconds,
         }
 
@@ -347,6 +354,7 @@ class PeerResiduals:
         self.state.restore(tree["panel"])
         self._ring_at = tree["ring_at"]
         self._block_ticks = tree["block_ticks"]
+        self._seconds = tree["seconds"]
         if tree["tick_seconds"]:
             self._configure(tree["tick_seconds"])
 

@@ -13,8 +13,9 @@ from detect.phase import JobPhase
 from detect.state import PanelState
 
 STARTING = 0.3
-EVALUATING = 0.15
+ASIDE = 0.15
 FIRST_IDLE = 0.5
+STALLED = 1.5
 WRITING = 0.2
 WRITING_LIMIT_SECONDS = 150.0
 WRITING_Z = 3.0
@@ -22,7 +23,7 @@ WRITES = frozenset({"disk_write_bytes_per_second", "tcp_tx_bytes_per_second"})
 
 
 class Trust:
-    """Weight of new evidence per machine, in 0..1."""
+    """Weight of new evidence per machine, in 0..1.5."""
 
     def __init__(self) -> None:
         self.state = PanelState()
@@ -47,10 +48,14 @@ class Trust:
         general = 1.0
         if name == "starting":
             general = STARTING
-        elif name == "evaluating":
-            general = EVALUATING
+        elif name in ("evaluating", "over"):
+            # Peers that work without talking, or rest without waiting, do not need the odd one.
+            general = ASIDE
         elif name == "idle" and phase.idle_seen == 0:
             # How this job saves its state is not known yet.
             general = FIRST_IDLE
+        elif name == "stalled":
+            # Longer than a checkpoint: the job waits for somebody.
+            general = STALLED
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
         return np.where(excused, min(WRITING, general), general)

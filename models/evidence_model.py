@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -36,6 +36,8 @@ class MetricScale:
     hold_fast, hold_slow, hold_level, hold_shape
         Seconds of full evidence which healthy machines reach about once in 200 machine-hours,
         for the fast and slow change tests, the level and the shape test. More = less trusted.
+    low_counts
+        How much more evidence below the peers counts than above (a cron job only adds load).
     """
 
     floor: float = 0.01
@@ -44,20 +46,28 @@ class MetricScale:
     hold_slow: float = 90.0
     hold_level: float = 240.0
     hold_shape: float = 75.0
+    low_counts: float = 1.0
 
 
 DEFAULT_METRIC = MetricScale(floor=0.02, fleet=0.05)
 
 _HOST = MetricScale(
-    0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_level=900.0, hold_shape=250.0
+    0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_level=3600.0, hold_shape=250.0
 )
 FAMILY_DEFAULTS: dict[str, MetricScale] = {
-    "cpu": _HOST,
+    "cpu": replace(_HOST, low_counts=3.0),
     "disk": _HOST,
     "tcp": _HOST,
     "host_memory": _HOST,
 }
 """Hosts live their own lives: cron, logging, checkpoints by some; alone they must last."""
+
+_BURSTY = MetricScale(0.1, 0.3, 180.0, 270.0, 3600.0, 225.0)
+METRIC_DEFAULTS: dict[str, MetricScale] = {
+    "pfc_tx_packets_per_second": _BURSTY,
+    "pfc_rx_packets_per_second": _BURSTY,
+}
+"""Pause frames come in bursts wherever traffic meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,8 @@ class EvidenceModel:
 
     def scale(self, metric: str, family: str = "other") -> MetricScale:
         """The metric's healthy scale, or the usual one of its family."""
-        return self.metrics.get(metric) or FAMILY_DEFAULTS.get(family, DEFAULT_METRIC)
+        given = self.metrics.get(metric) or METRIC_DEFAULTS.get(metric)
+        return given or FAMILY_DEFAULTS.get(family, DEFAULT_METRIC)
 
     def false_alarm_rate(self, fused: float, machines: int) -> float:
         """Expected false alarms per job-week at a fused score, for a job of ``machines``."""
