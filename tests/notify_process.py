@@ -19,7 +19,7 @@ def main(database_url: str, url: str) -> None:
     """Deliver for ever."""
     settings = webhook_settings(
         url,
-        timeout_seconds=0.5,
+        timeout_seconds=2,
         rate_limit_per_minute=60_000,
         rate_burst=1_000,
         signing_secrets=[SIGNING_SECRET],

@@ -34,7 +34,13 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("no time", {**HOOK, "timeout_seconds": 0}, "greater than 0"),
     ("no base64", {**HOOK, "signing_secrets": ["whsec_!"]}, "must be whsec_ and base64"),
     ("short secret", {**HOOK, "signing_secrets": ["whsec_YWJj"]}, "24 to 64 random bytes"),
-    ("no such file", {**HOOK, "ca_path": "/nowhere/ca.pem"}, "no such file: /nowhere/ca.pem"),
+    (
+        "no such file",
+        {**HOOK, "ca_path": "/nowhere/ca.pem"},
+        "/nowhere/ca.pem: No such file or directory",
+    ),
+    ("no certificates", {**HOOK, "ca_path": __file__}, "holds no certificates"),
+    ("mail ca", {**MAIL, "ca_path": "/nowhere/ca.pem"}, "No such file or directory"),
     (
         "both",
         {"type": "slack", "name": "s", "url": "https://x/", "url_file": "/run/x"},

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
+import pytest
 from sqlalchemy import func, select
 from standardwebhooks import Webhook
 
@@ -60,6 +61,7 @@ def wait_for(what: str, reached: Callable[[], bool], process: subprocess.Popen[b
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_after_outage_and_kill_every_notification_arrives_once_per_key(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'weaklink.db'}", clock=time.time_ns)
     database.migrate()

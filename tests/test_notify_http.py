@@ -80,6 +80,13 @@ def test_retry_after_counts_in_every_retried_answer(status: int) -> None:
     assert result.after_seconds == 7
 
 
+def patience(act: Behaviour) -> float:
+    """A short time limit only where it is the point: the machine may be busy."""
+    return 30 if act not in SLOW else 1
+
+
+LATE = late(5.0)
+SLOW = (hangs, drips, LATE)
 OUTCOMES: list[tuple[str, Behaviour, str, str]] = [
     ("200", answers(200), "delivered", "HTTP 200"),
     ("204", answers(204), "delivered", "HTTP 204"),
@@ -90,10 +97,10 @@ OUTCOMES: list[tuple[str, Behaviour, str, str]] = [
     ("429", answers(429, Retry_After="30"), "retry receiver", "HTTP 429"),
     ("500", answers(500, b"oops\n"), "retry message", "HTTP 500: oops"),
     ("502", answers(502), "retry receiver", "HTTP 502"),
-    ("hangs", hangs, "retry receiver", "no complete answer within 0.4 s"),
+    ("hangs", hangs, "retry receiver", "no complete answer within 1 s"),
     ("closes", closes, "retry receiver", "RemoteProtocolError"),
-    ("answers late", late(2.0), "retry receiver", "no complete answer within 0.4 s"),
-    ("drips", drips, "retry receiver", "no complete answer within 0.4 s"),
+    ("answers late", LATE, "retry receiver", "no complete answer within 1 s"),
+    ("drips", drips, "retry receiver", "no complete answer within 1 s"),
 ]
 
 
@@ -103,7 +110,7 @@ OUTCOMES: list[tuple[str, Behaviour, str, str]] = [
 def test_a_misbehaving_receiver(name: str, act: Behaviour, expected: str, said: str) -> None:
     del name
     with misbehaving(act) as server:
-        receiver = only_receiver(webhook_settings(server.url, timeout_seconds=0.4))
+        receiver = only_receiver(webhook_settings(server.url, timeout_seconds=patience(act)))
         result = receiver.send(make_note(), Context(NOW))
     assert kind(result) == expected
     assert said in (result.detail if isinstance(result, Delivered) else result.reason)
@@ -128,12 +135,12 @@ def test_what_becomes_of_the_message(name: str, act: Behaviour, expected: str, s
     clock.forward(2)
     database = memory_database(clock)
     with misbehaving(act) as server:
-        receiver = only_receiver(webhook_settings(server.url, timeout_seconds=0.4))
-        dispatcher = make_dispatcher(database, receiver)
+        hasty = only_receiver(webhook_settings(server.url, timeout_seconds=patience(act)))
+        patient = only_receiver(webhook_settings(server.url, timeout_seconds=30))
         enqueue(database, make_notice(), to=("hook",))
-        outcomes = dispatcher.drain()
+        outcomes = make_dispatcher(database, hasty).drain()
         clock.forward(60)
-        outcomes += dispatcher.drain()
+        outcomes += make_dispatcher(database, patient).drain()
         keys = server.keys()
         bodies = {request.body for request in server.requests}
     retried = expected.startswith("retry")

@@ -14,8 +14,9 @@ from sqlalchemy import create_engine, func, select, text
 from sqlalchemy.engine import URL
 
 from serve.notice import NoticeKind
+from serve.notify.dispatcher import Dispatcher
 from serve.notify.events import NotifyEvents
-from serve.notify.lanes import claim
+from serve.notify.lanes import Outcome, claim
 from serve.notify.outbox import (
     NotifyOutbox,
     backlog,
@@ -646,3 +647,59 @@ def test_threads_deliver_and_a_reload_changes_the_receivers(tmp_path: Path) -> N
     assert [n.key for n in old.told] == ["llama-m-3"]
     assert [n.key for n in new.told] == ["llama-m-4"]
     assert not [t for t in threading.enumerate() if t.name.startswith("notify-")]
+
+
+def test_a_step_that_fails_does_not_end_its_thread(tmp_path: Path) -> None:
+    database = migrated(f"sqlite:///{tmp_path}/weaklink.db", time.time_ns)
+    twice = threading.Event()
+
+    class Failing(Dispatcher):
+        failures = 0
+
+        def step(self, name: str) -> Outcome | None:
+            Failing.failures += 1
+            if Failing.failures >= 2:
+                twice.set()
+            raise RuntimeError("no database")
+
+    dispatcher = Failing(
+        database, {"fake": fake()}, NotifyEvents(CollectorRegistry()), poll_seconds=0.01
+    )
+    dispatcher.start()
+    try:
+        assert twice.wait(10)
+    finally:
+        dispatcher.stop()
+        database.close()
+
+
+def test_a_reload_does_not_wait_for_a_receiver_that_hangs(tmp_path: Path) -> None:
+    database = migrated(f"sqlite:///{tmp_path}/weaklink.db", time.time_ns)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    class Hangs(FakeReceiver):
+        def send(self, note, context):  # type: ignore[no-untyped-def]
+            hangs.set()
+            goes_on.wait(30)
+            return super().send(note, context)
+
+    old, new = Hangs(fake("old").settings), fake("new")
+    dispatcher = make_dispatcher(database, old, poll_seconds=0.01, stop_seconds=0.01)
+    dispatcher.start()
+    try:
+        enqueue(database, make_notice(), to=("old",))
+        assert hangs.wait(10)
+        (straggler,) = (t for t in threading.enumerate() if t.name == "notify-old")
+        dispatcher.reconfigure({"new": new})
+        enqueue(database, make_notice(machine="m-4"), to=("new",))
+        while states(database)["new llama-m-4:1"] != "sent":
+            time.sleep(0.01)
+        assert straggler.is_alive()
+        goes_on.set()
+        straggler.join(10)
+        assert not straggler.is_alive()
+        assert states(database)["old llama-m-3:1"] == "sent"
+    finally:
+        goes_on.set()
+        dispatcher.stop()
+        database.close()

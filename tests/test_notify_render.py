@@ -213,6 +213,12 @@ def test_an_acknowledgement_out_of_the_blue_triggers_first() -> None:
     assert [e["event_action"] for e in events] == ["trigger", "acknowledge"]
 
 
+def test_a_correction_of_an_acknowledged_incident_stays_acknowledged() -> None:
+    note = make_note("corrected", alert_fields={"status": "acknowledged"})
+    events = bodies("pagerduty", note, OPEN)
+    assert [e["event_action"] for e in events] == ["trigger", "acknowledge"]
+
+
 def test_pagerduty_severities_follow_ours() -> None:
     found = [
         bodies("pagerduty", make_note(severity=level))[0]["payload"]["severity"]

@@ -22,13 +22,13 @@ from serve.notify.http import HttpReceiver
 from serve.notify.note import Note
 from serve.notify.receiver import Context, Traits
 from serve.notify.result import Delivered, HttpRequest, Result
-from serve.notify.settings import HttpReceiverSettings, Url, authorization
+from serve.notify.settings import AuthorizedSettings, Url, authorization
 from serve.notify.text import message
 
 _PATH = "/api/v2/alerts"
 
 
-class AlertmanagerSettings(HttpReceiverSettings):
+class AlertmanagerSettings(AuthorizedSettings):
     """One Alertmanager, or the members of one cluster."""
 
     type: Literal["alertmanager"] = "alertmanager"
@@ -58,7 +58,6 @@ class AlertmanagerSettings(HttpReceiverSettings):
 class AlertmanagerReceiver(HttpReceiver[AlertmanagerSettings]):
     """Keeps Alertmanager's alert in the state of the incident."""
 
-    traits: ClassVar[Traits] = Traits(pending="latest", past=False, resend=True)
     stops_at_failure: ClassVar[bool] = False
 
     def __init__(
@@ -66,6 +65,7 @@ class AlertmanagerReceiver(HttpReceiver[AlertmanagerSettings]):
     ) -> None:
         super().__init__(settings)
         self.actions = actions or ActionSettings()
+        self.traits = Traits(pending="latest", past=False, resend_seconds=settings.resend_seconds)
 
     def labels(self, note: Note) -> dict[str, str]:
         """The identity of the alert: nothing in it changes while the accusation stands."""

@@ -7,7 +7,7 @@ https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protoc
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import ClassVar, Literal
+from typing import Literal
 
 from cloudevents.core.bindings.http import to_structured
 from cloudevents.core.formats.json import JSONFormat
@@ -18,11 +18,11 @@ from serve.notify.http import HttpReceiver
 from serve.notify.note import Note
 from serve.notify.receiver import Context, Traits
 from serve.notify.result import HttpRequest
-from serve.notify.settings import HttpReceiverSettings, SecretUrl, authorization
+from serve.notify.settings import AuthorizedSettings, SecretUrl, authorization
 from serve.notify.webhook import event_data, event_type
 
 
-class CloudEventsSettings(HttpReceiverSettings):
+class CloudEventsSettings(AuthorizedSettings):
     """A sink for CloudEvents."""
 
     type: Literal["cloudevents"] = "cloudevents"
@@ -34,7 +34,7 @@ class CloudEventsSettings(HttpReceiverSettings):
 class CloudEventsReceiver(HttpReceiver[CloudEventsSettings]):
     """Sends every change of an incident, in order."""
 
-    traits: ClassVar[Traits] = Traits(pending="every", past=True)
+    traits: Traits = Traits(pending="every", past=True)
 
     def render(self, note: Note, context: Context) -> list[HttpRequest]:
         """One structured event."""

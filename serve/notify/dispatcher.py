@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from serve.notify.dedup import decide
@@ -33,7 +32,6 @@ from serve.store.base import Database
 
 SILENCE_RECHECK_SECONDS = 30.0
 _UNKNOWN_RECEIVER_SECONDS = 86_400.0
-_STOP_SECONDS = 5.0
 
 
 def attempt(receiver: Receiver, note: Note, context: Context) -> Result:
@@ -61,7 +59,7 @@ class Dispatcher:
 
     Several dispatchers, in threads or processes, may share one database. ``stopwatch``
     measures attempts (seconds, monotonic); ``lease_margin_seconds`` is added to the longest
-    time that an attempt can take.
+    time that an attempt can take; `stop` waits up to ``stop_seconds`` for each thread.
     """
 
     database: Database
@@ -69,6 +67,7 @@ class Dispatcher:
     events: NotifyEvents
     poll_seconds: float = 1.0
     lease_margin_seconds: float = 20.0
+    stop_seconds: float = 5.0
     backoff: Backoff = field(default_factory=Backoff)
     stopwatch: Callable[[], float] = time.monotonic
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -158,15 +157,16 @@ class Dispatcher:
     def start(self) -> None:
         """Start the threads; also declares dead what waits for receivers that are gone."""
         self.events.expect(self.receivers)
-        self._stop.clear()
+        stop = self._stop = threading.Event()
         with self.database.write() as session:
             now_ns = self.database.clock()
             before_ns = now_ns - round(_UNKNOWN_RECEIVER_SECONDS * SECOND_NS)
             give_up_unknown(session, set(self.receivers), before_ns, now_ns)
         for name in self.receivers:
-            self._wake[name] = threading.Event()
-            thread = threading.Thread(target=self._run, args=(name,), name=f"notify-{name}")
-            thread.daemon = True
+            wake = self._wake[name] = threading.Event()
+            thread = threading.Thread(
+                target=self._run, args=(name, stop, wake), name=f"notify-{name}", daemon=True
+            )
             thread.start()
             self._threads.append(thread)
 
@@ -180,7 +180,7 @@ class Dispatcher:
         self._stop.set()
         self.wake()
         for thread in self._threads:
-            thread.join(_STOP_SECONDS)
+            thread.join(self.stop_seconds)
         self._threads.clear()
         self._wake.clear()
 
@@ -192,13 +192,13 @@ class Dispatcher:
         if running:
             self.start()
 
-    def _run(self, name: str) -> None:
-        wake = self._wake[name]
-        while not self._stop.is_set():
+    def _run(self, name: str, stop: threading.Event, wake: threading.Event) -> None:
+        while not stop.is_set():
             try:
                 busy = self.step(name) is not None
-            except SQLAlchemyError as error:
-                self.events.broken(name, error)
+            except Exception as error:  # noqa: BLE001 - a dead thread would be a silent receiver
+                if not stop.is_set():
+                    self.events.broken(name, error)
                 busy = False
             if not busy:
                 wake.wait(self.poll_seconds)

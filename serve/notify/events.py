@@ -79,7 +79,7 @@ class NotifyEvents:
         )
 
     def broken(self, receiver: str, error: Exception) -> None:
-        """The outbox cannot be read or written; the dispatcher tries again."""
+        """A step could not be carried out (mostly: no database); the dispatcher tries again."""
         self._log.error(
             "outbox unusable", receiver=receiver, error=str(getattr(error, "orig", error))
         )

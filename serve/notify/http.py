@@ -26,7 +26,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -90,12 +89,17 @@ class HttpReceiver(Generic[Settings]):
     while idle cannot be mistaken for a receiver that is down.
     """
 
-    traits: ClassVar[Traits]
+    traits: Traits
     stops_at_failure: ClassVar[bool] = True
     """Whether a failed request makes the following ones pointless."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        # Built once, here: it takes longer than some receivers do.
+        path = settings.ca_path
+        self._tls = (
+            ssl.create_default_context(cafile=str(path)) if path else httpx.create_ssl_context()
+        )
 
     def render(self, note: Note, context: Context) -> list[HttpRequest]:
         """The requests that tell the note, in order; no effects, no clock, no randomness."""
@@ -161,11 +165,6 @@ class HttpReceiver(Generic[Settings]):
             headers={"accept-encoding": "identity", "user-agent": "weaklink"},
             timeout=self.settings.timeout_seconds,
         )
-
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        path = self.settings.ca_path
-        return ssl.create_default_context(cafile=str(path)) if path else httpx.create_ssl_context()
 
 
 async def _limited(answer: httpx.Response) -> bytes:

@@ -21,6 +21,9 @@ from serve.notify.receiver import Receiver
 from serve.notify.result import Delivered, GaveUp, Result, Retry
 from serve.notify.tables import LaneRow, OutboxAttemptRow, OutboxRow, ReceiverRow
 
+REPEAT_DAYS = 90
+"""An open incident is repeated for at most so long after its last change."""
+
 Outcome = Literal["delivered", "retried", "dead", "lost", "dropped", "held", "rate_limited"]
 """How one step of a delivery ends."""
 
@@ -72,7 +75,7 @@ def claim(
                     _finish(row, "superseded", f"by {lane.key}:{rows[-1].sequence}", now_ns)
                 rows = rows[-1:]
             work = Work(name, lane.key, owner, rows[0].id, Note.from_json(rows[0].note), told)
-        elif receiver.traits.resend and lane.told and told.status in ("open", "acknowledged"):
+        elif lane.told and _repeats(lane, receiver, now_ns):
             work = Work(name, lane.key, owner, None, Note.from_json(lane.told), told)
         else:
             lane.next_at_ns = None
@@ -235,15 +238,25 @@ def _back_off(
 def _move_on(session: Session, lane: LaneRow, receiver: Receiver, now_ns: int) -> None:
     """After the lane's note is finished: when is the next thing to be done in it?"""
     session.flush()
-    resend = getattr(receiver.settings, "resend_seconds", None)
     if pending(session, lane.receiver, lane.key):
         lane.next_at_ns = now_ns
         lane.failures = 0
-    elif receiver.traits.resend and resend and lane.told_status in ("open", "acknowledged"):
-        lane.next_at_ns = now_ns + round(resend * SECOND_NS)
+    elif _repeats(lane, receiver, now_ns):
+        assert receiver.traits.resend_seconds is not None
+        lane.next_at_ns = now_ns + round(receiver.traits.resend_seconds * SECOND_NS)
     else:
         lane.next_at_ns = None
     _release(lane, now_ns)
+
+
+def _repeats(lane: LaneRow, receiver: Receiver, now_ns: int) -> bool:
+    """Whether the incident is open and the receiver wants to hear of it again and again.
+
+    Not for ever: of what has not changed for months nobody knows any more whether it is true.
+    """
+    open_there = lane.told_status in ("open", "acknowledged")
+    recent = now_ns - (lane.told or {}).get("at_ns", 0) < REPEAT_DAYS * 86_400 * SECOND_NS
+    return receiver.traits.resend_seconds is not None and open_there and recent
 
 
 def _release(lane: LaneRow, now_ns: int) -> None:

@@ -31,7 +31,7 @@ from serve.notify.http import redact
 from serve.notify.note import Note
 from serve.notify.receiver import Context, Traits
 from serve.notify.result import Delivered, GaveUp, Result, Retry
-from serve.notify.settings import ReceiverSettings
+from serve.notify.settings import ReceiverSettings, checked_authorities
 from serve.notify.text import message
 from serve.section import Secret
 
@@ -60,7 +60,7 @@ class MailSettings(ReceiverSettings):
     password: Secret | None = None
     sender: Address
     recipients: tuple[Address, ...] = Field(min_length=1)
-    ca_path: Path | None = None
+    ca_path: Annotated[Path | None, AfterValidator(checked_authorities)] = None
     """PEM file of the authorities to trust instead of the built-in ones."""
 
     @property
@@ -74,8 +74,6 @@ class MailSettings(ReceiverSettings):
             raise ValueError("username and password belong together")
         if self.username and self.security == "none":
             raise ValueError("a password is not sent unencrypted; set security")
-        if self.ca_path is not None and not self.ca_path.is_file():
-            raise ValueError(f"ca_path: no such file: {self.ca_path}")
         return self
 
 

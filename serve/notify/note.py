@@ -45,7 +45,8 @@ class Note:
         """Where the incident stands once the receiver has been told."""
         if self.resolves:
             return "resolved"
-        return "acknowledged" if self.kind == "acknowledged" else "open"
+        seen = self.kind != "storm" and (self.alert or {}).get("status") == "acknowledged"
+        return "acknowledged" if seen or self.kind == "acknowledged" else "open"
 
     @property
     def at(self) -> str:

@@ -8,7 +8,7 @@ its log.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -39,26 +39,26 @@ class PagerDutySettings(HttpReceiverSettings):
 class PagerDutyReceiver(HttpReceiver[PagerDutySettings]):
     """Keeps one PagerDuty incident in the state of ours."""
 
-    traits: ClassVar[Traits] = Traits(pending="latest", past=False)
+    traits: Traits = Traits(pending="latest", past=False)
 
     def __init__(self, settings: PagerDutySettings, actions: ActionSettings | None = None) -> None:
         super().__init__(settings)
         self.actions = actions or ActionSettings()
 
     def render(self, note: Note, context: Context) -> list[HttpRequest]:
-        """The event, with a trigger before an acknowledgement that comes out of the blue."""
+        """What there is to see first (nothing new in an acknowledgement), then its state."""
         base = {
             "routing_key": context.secrets["routing_key"],
             "dedup_key": f"weaklink:{note.key}"[:_KEY_CHARACTERS],
         }
-        trigger = {**base, "event_action": "trigger", **self._trigger(note, context)}
-        if note.status == "open":
-            events = [trigger]
+        if note.resolves:
+            events = [{**base, "event_action": "resolve"}]
         else:
-            action = "resolve" if note.status == "resolved" else "acknowledge"
-            unheard = not context.told.status or context.told.status == "resolved"
-            events = [trigger] if unheard and action == "acknowledge" else []
-            events.append({**base, "event_action": action})
+            heard = context.told.status in ("open", "acknowledged")
+            trigger = {**base, "event_action": "trigger", **self._trigger(note, context)}
+            events = [] if heard and note.kind == "acknowledged" else [trigger]
+            if note.status == "acknowledged":
+                events.append({**base, "event_action": "acknowledge"})
         headers = {"content-type": "application/json"}
         return [HttpRequest(self.settings.url, orjson.dumps(e), dict(headers)) for e in events]
 

@@ -23,13 +23,13 @@ class Traits:
     past
         Whether an incident that began and ended unheard is still told (as one message).
         An incident that no longer exists must not be opened in a pager just to be closed.
-    resend
-        Whether an open incident is told again and again while it lasts.
+    resend_seconds
+        How often an open incident is told again while it lasts; None: never.
     """
 
     pending: Literal["every", "latest"]
     past: bool
-    resend: bool = False
+    resend_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

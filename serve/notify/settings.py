@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -23,6 +24,17 @@ def checked_url(url: str) -> str:
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not hold a user or password; use the authorization key")
     return url
+
+
+def checked_authorities(path: Path | None) -> Path | None:
+    """The path of a PEM file of certificates; else ValueError."""
+    if path is not None:
+        try:
+            ssl.create_default_context(cafile=str(path))
+        except OSError as error:
+            reason = "holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror
+            raise ValueError(f"{path}: {reason}") from None
+    return path
 
 
 def _checked_secret_url(url: SecretStr) -> SecretStr:
@@ -71,15 +83,18 @@ class HttpReceiverSettings(ReceiverSettings):
     """HTTP proxy to go through."""
     ca_path: Path | None = None
     """PEM file of the authorities to trust instead of the built-in ones."""
-    authorization: Secret | None = None
-    """The whole ``Authorization`` header, such as ``Bearer …``."""
 
     @field_validator("ca_path")
     @classmethod
-    def _exists(cls, value: Path | None) -> Path | None:
-        if value is not None and not value.is_file():
-            raise ValueError(f"no such file: {value}")
-        return value
+    def _usable(cls, value: Path | None) -> Path | None:
+        return checked_authorities(value)
+
+
+class AuthorizedSettings(HttpReceiverSettings):
+    """Keys of receivers that may want an ``Authorization`` header."""
+
+    authorization: Secret | None = None
+    """The whole header, such as ``Bearer …``."""
 
 
 def authorization(secrets: dict[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ a machine called ``<!channel>`` wakes nobody.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -40,7 +40,7 @@ class SlackSettings(HttpReceiverSettings):
 class SlackReceiver(HttpReceiver[SlackSettings]):
     """One message a change; what happened while Slack was down comes as one message."""
 
-    traits: ClassVar[Traits] = Traits(pending="latest", past=True)
+    traits: Traits = Traits(pending="latest", past=True)
 
     def __init__(self, settings: SlackSettings, actions: ActionSettings | None = None) -> None:
         super().__init__(settings)

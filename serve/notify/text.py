@@ -10,7 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from replay.view.words import alert_headline, clock_time, evidence_sentence, rate_sentence
+from replay.view.words import (
+    alert_headline,
+    clock_time,
+    evidence_sentence,
+    plain_words,
+    rate_sentence,
+)
 from serve.actions import ActionSettings, Command, propose
 from serve.notify.note import Note
 
@@ -139,11 +145,20 @@ def _notes(note: Note, now_ns: int) -> list[str]:
         if note.kind == "corrected":
             lines.append("An earlier message about this incident named something else.")
         if not note.resolves:
-            lines.append(f"Confidence: {rate_sentence(alert.get('false_alarms_per_job_week'))}.")
+            rarity = rate_sentence(alert.get("false_alarms_per_job_week"))
+            lines.append(f"Confidence: {rarity}." if rarity else "")
+            lines.append(_likely(alert))
         lines += _extra(note, alert)
     if now_ns - note.at_ns > _LATE_NS:
         lines.append(f"This message was decided at {note.at} and is late.")
     return lines
+
+
+def _likely(alert: dict[str, Any]) -> str:
+    """The fault types that detection holds for possible, the likeliest first."""
+    types = sorted(alert.get("fault_types") or [], key=lambda item: -item["probability"])
+    words = [f"{plain_words(t['type'])} ({t['probability']:.0%})" for t in types[:3]]
+    return f"Likely fault: {', '.join(words)}." if words else ""
 
 
 def _speaks_for_many(note: Note) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, SecretStr
@@ -20,7 +20,7 @@ from serve.notify.http import HttpReceiver
 from serve.notify.note import Note
 from serve.notify.receiver import Context, Traits
 from serve.notify.result import HttpRequest
-from serve.notify.settings import HttpReceiverSettings, SecretUrl, authorization
+from serve.notify.settings import AuthorizedSettings, SecretUrl, authorization
 
 _PREFIX = "whsec_"
 
@@ -39,7 +39,7 @@ def _signing_secret(secret: SecretStr) -> SecretStr:
 SigningSecret = Annotated[SecretStr, AfterValidator(_signing_secret)]
 
 
-class WebhookSettings(HttpReceiverSettings):
+class WebhookSettings(AuthorizedSettings):
     """A generic webhook."""
 
     type: Literal["webhook"] = "webhook"
@@ -51,7 +51,7 @@ class WebhookSettings(HttpReceiverSettings):
 class WebhookReceiver(HttpReceiver[WebhookSettings]):
     """Sends every change of an incident, in order."""
 
-    traits: ClassVar[Traits] = Traits(pending="every", past=True)
+    traits: Traits = Traits(pending="every", past=True)
 
     def render(self, note: Note, context: Context) -> list[HttpRequest]:
         """One signed request; the body is the same for every attempt."""
