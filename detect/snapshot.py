@@ -1,12 +1,12 @@
 """State of a job as bytes and back, without pickle.
 
-Layout: ``b"WLS1"`` then a zstd frame of an uncompressed NumPy archive whose member ``tree``
-is the JSON structure; arrays stand in it as ``{"$array": "a<k>"}``.
+Layout: ``b"WLS1"``, then a zstd frame of: the length of the tree (8 bytes, little-endian), the
+tree as JSON, and the arrays one after the other, each at a multiple of 8 bytes. An array stands
+in the tree as ``{"$array": [dtype, shape, offset]}``.
 """
 
 from __future__ import annotations
 
-import io
 from typing import Any, cast
 
 import numpy as np
@@ -16,23 +16,35 @@ import zstandard
 from detect.detector import State
 
 MAGIC = b"WLS1"
+_KINDS = frozenset("biufUSMm")
+"""Kinds of arrays that may stand in a state: plain numbers, texts and times, never objects."""
 
 
 def encode_state(state: State, *, limit_bytes: int = 256 << 20) -> bytes:
     """Serialise a state tree; ValueError beyond ``limit_bytes`` before compression."""
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    blocks: list[bytes] = []
+    size = 0
+
+    def place(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+        nonlocal size
+        if array.dtype.kind not in _KINDS:
+            raise TypeError(f"a state holds an array of {array.dtype}")
+        found = {"$array": [array.dtype.str, list(array.shape), size]}
+        data = array.tobytes()
+        padding = -len(data) % 8
+        blocks.append(data + bytes(padding))
+        size += len(data) + padding
+        return found
 
     def walk(node: Any) -> Any:
         if isinstance(node, np.ndarray):
-            name = f"a{len(arrays)}"
-            arrays[name] = node
-            return {"$array": name}
+            return place(node)
         if isinstance(node, dict):
             return {str(k): walk(v) for k, v in node.items()}
         if isinstance(node, list | tuple):
             return [walk(v) for v in node]
         if isinstance(node, np.generic):
-            return node.item()
+            return walk(node.item())
         if isinstance(node, float) and not np.isfinite(node):
             return {"$float": repr(node)}
         if node is None or isinstance(node, bool | int | float | str):
@@ -40,11 +52,12 @@ def encode_state(state: State, *, limit_bytes: int = 256 << 20) -> bytes:
         raise TypeError(f"a state holds a {type(node).__name__}")
 
     tree = orjson.dumps(walk(state))
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, tree=np.frombuffer(tree, np.uint8), **arrays)
-    if buffer.tell() > limit_bytes:
-        raise ValueError(f"state of {buffer.tell()} bytes is over the bound of {limit_bytes}")
-    return MAGIC + zstandard.ZstdCompressor(level=1).compress(buffer.getvalue())
+    tree += b" " * (-len(tree) % 8)
+    total = 8 + len(tree) + size
+    if total > limit_bytes:
+        raise ValueError(f"state of {total} bytes is over the bound of {limit_bytes}")
+    body = b"".join((len(tree).to_bytes(8, "little"), tree, *blocks))
+    return MAGIC + zstandard.ZstdCompressor(level=1).compress(body)
 
 
 def decode_state(data: bytes, *, limit_bytes: int = 256 << 20) -> State:
@@ -52,16 +65,26 @@ def decode_state(data: bytes, *, limit_bytes: int = 256 << 20) -> State:
     if data[:4] != MAGIC:
         raise ValueError("not a weaklink state (or of another version)")
     try:
+        size = zstandard.get_frame_parameters(data[4:]).content_size
+        if size > limit_bytes:
+            raise ValueError(f"{size} bytes are over the bound of {limit_bytes}")
         raw = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=limit_bytes)
-        archive = np.load(io.BytesIO(raw), allow_pickle=False)
-        arrays = {name: archive[name] for name in archive.files}
-    except (zstandard.ZstdError, ValueError, OSError, KeyError) as error:
+        start = 8 + int.from_bytes(raw[:8], "little")
+        tree = orjson.loads(raw[8:start])
+    except (zstandard.ZstdError, ValueError) as error:
         raise ValueError(f"damaged state: {error}") from error
+
+    def array(kind: str, shape: list[int], offset: int) -> np.ndarray[Any, Any]:
+        dtype = np.dtype(kind)
+        if dtype.kind not in _KINDS or min(shape, default=0) < 0 or offset < 0:
+            raise ValueError(f"an array of {kind} {shape} at {offset}")
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(raw, dtype, count, start + offset).reshape(shape).copy()
 
     def walk(node: Any) -> Any:
         if isinstance(node, dict):
             if "$array" in node:
-                return arrays[node["$array"]]
+                return array(*node["$array"])
             if "$float" in node:
                 return float(node["$float"])
             return {k: walk(v) for k, v in node.items()}
@@ -69,4 +92,7 @@ def decode_state(data: bytes, *, limit_bytes: int = 256 << 20) -> State:
             return [walk(v) for v in node]
         return node
 
-    return cast(State, walk(orjson.loads(arrays["tree"].tobytes())))
+    try:
+        return cast(State, walk(tree))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"damaged state: {error}") from error

@@ -155,17 +155,19 @@ def save(
             .where(*_is(JobStateRow, key), JobStateRow.job.in_(replaced[start : start + 500]))
             .execution_options(synchronize_session=False)
         )
-    for job in sorted(snapshot.changed):
-        session.execute(
-            insert(JobStateRow).values(
-                consumer_group=key.group,
-                topic=key.topic,
-                partition=key.partition,
-                job=job,
-                state=snapshot.changed[job],
-                updated_at_ns=now_ns,
-            )
-        )
+    rows = [
+        {
+            "consumer_group": key.group,
+            "topic": key.topic,
+            "partition": key.partition,
+            "job": job,
+            "state": state,
+            "updated_at_ns": now_ns,
+        }
+        for job, state in sorted(snapshot.changed.items())
+    ]
+    if rows:
+        session.execute(insert(JobStateRow), rows)
 
 
 def replace(session: Session, key: PartitionKey, checkpoint: Checkpoint, *, now_ns: int) -> None:
