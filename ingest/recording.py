@@ -71,21 +71,23 @@ class Recording:
         found = scan(self.parts)
         reader = _Reader(self, NameBudget(Rules().max_unknown_metrics))
         usable = 0
-        with TemporaryDirectory(prefix="weaklink-") as folder:
-            if _peak(found) <= POOL_ROWS:
-                tables = pooled(reader.followed(found))
-            else:
-                tables = spilled(reader.tables(found), found.times, self.rows, Path(folder))
-            for table in tables:
-                usable += len(table)
-                for start in range(0, len(table), BATCH_ROWS):
-                    yield reader.told(table.slice(start, BATCH_ROWS))
+        for table in self._in_order(reader, found):
+            usable += len(table)
+            for start in range(0, len(table), BATCH_ROWS):
+                yield reader.told(table.slice(start, BATCH_ROWS))
         rest = reader.told(empty_samples())
         if rest.rejected or rest.counts:
             yield rest
         if not usable:
             reason = f"none of {self.rows} rows is usable"
             raise RecordingError(self.path, "", f"{reason}; {reader.first or 'no reason known'}")
+
+    def _in_order(self, reader: _Reader, found: Scan) -> Iterator[pa.Table]:
+        if _peak(found) <= POOL_ROWS:
+            yield from pooled(reader.followed(found))
+            return
+        with TemporaryDirectory(prefix="weaklink-") as folder:
+            yield from spilled(reader.tables(found), found.times, self.rows, Path(folder))
 
 
 def read_recording(path: Path, catalogue: Catalogue) -> Recording:
