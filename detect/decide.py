@@ -117,11 +117,12 @@ class Decision:
 
     # -- naming -----------------------------------------------------------------------------
 
-    def _covered(self) -> set[str]:
+    def named(self) -> set[str]:
+        """Machines that an open alert names."""
         return {m for item in self.open for m in item.alert.machines}
 
     def _name(self, st: Standing) -> list[AlertChange]:
-        covered = self._covered()
+        covered = self.named()
         free = np.array([m not in covered for m in st.machines], np.bool_) & st.present
         level = np.where(free, st.scores, 0.0) / st.threshold
         companions = self._companions(st, level)
@@ -179,7 +180,7 @@ class Decision:
             for i in np.flatnonzero(level >= COMPANION).tolist()
             if any(self._explain(st, i).signature == item.signature for item in named)
         ]
-        free = [i for i in found if st.machines[i] not in self._covered() and st.present[i]]
+        free = [i for i in found if st.machines[i] not in self.named() and st.present[i]]
         return free if len(free) <= max(1.0, FEW * st.present.sum()) else []
 
     def _join(self, item: OpenAlert, st: Standing) -> AlertChange | None:
@@ -207,7 +208,7 @@ class Decision:
             return None
         far = COMPANION_SIZE * max(item.lasting[n] for n in item.alert.machines if n in where)
         sigma = float(panel.residuals.state["level_sigma"][m])
-        covered = self._covered()
+        covered = self.named()
         alike = sorted(
             n
             for n in where
@@ -234,7 +235,7 @@ class Decision:
 
     def _name_silent(self, st: Standing, silent: Sequence[int]) -> list[AlertChange]:
         """Machines that fell silent while the job stands still."""
-        covered = self._covered()
+        covered = self.named()
         new = [i for i in silent if st.machines[i] not in covered]
         if not new:
             return []
@@ -359,7 +360,7 @@ class Decision:
         young = (st.at_ns - item.alert.detected_at_ns) / 1e9 <= CORRECT_SECONDS
         if item.alert.verdict != "machine" or not young or score >= ODD * st.threshold:
             return None
-        covered = self._covered()
+        covered = self.named()
         free = np.array([m not in covered for m in st.machines], np.bool_) & st.present
         scores = np.where(free, st.scores, 0.0)
         best = int(np.argmax(scores))
