@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,20 @@ def test_the_alerts_story_is_drawn_and_acknowledged(driver: Driver) -> None:
         wait(driver, lambda d: texts(d, "#alert-head .tag") == ["resolved"])
 
 
+def test_a_corrected_verdict_changes_the_story_while_it_is_read(driver: Driver) -> None:
+    service = fleet()
+    break_machine(service, "node-0017")
+    with visited(driver, service) as address:
+        driver.get(f"{address}/alerts/a1")
+        wait(driver, lambda d: len(d.find_elements(By.CSS_SELECTOR, ".uplot")) == 5)
+        first = made_alert("node-0018", service.onset_ns)
+        service.put(replace(first, evidence=first.evidence[1:3]))
+        wait(driver, lambda d: texts(d, "h1") == ["node-0018 is slow ▲ open"])
+        wait(driver, lambda d: len(d.find_elements(By.CSS_SELECTOR, ".uplot")) == 3)
+        wait(driver, lambda d: texts(d, ".pin-alarm .pin-name") == ["node-0018"])
+        assert texts(driver, ".evidence h3")[0].startswith("GPU power 131 W")
+
+
 def test_silence_and_feedback_reach_the_api(driver: Driver) -> None:
     service = fleet()
     break_machine(service, "node-0017")
@@ -266,14 +281,18 @@ def test_dragging_zooms_into_a_part_and_back(driver: Driver) -> None:
         drawn(driver)
         canvas = driver.find_element(By.CSS_SELECTOR, ".heat-over")
         run(driver, "document.querySelector('.heat-over').scrollIntoView({block: 'center'})")
-        before = driver.get_screenshot_as_png()
+        view = "return document.querySelector('.heat').dataset.view.split(' ').map(Number)"
+        whole = run(driver, view)
         steps = ActionChains(driver).move_to_element_with_offset(canvas, 100, -60)
         steps.click_and_hold().move_by_offset(150, 60).release().perform()
         assert "/jobs/" in driver.current_url
-        assert driver.get_screenshot_as_png() != before
+        r0, r1, c0, c1 = run(driver, view)
+        assert whole[0] < r0 < r1 < whole[1]
+        assert whole[2] < c0 < c1 < whole[3]
         top = texts(driver, ".pin-name")[0]
         run(driver, "scrollTo(0, 0)")
         driver.find_element(By.CSS_SELECTOR, "[data-role=whole]").click()
+        assert run(driver, view)[:2] == whole[:2]
         assert texts(driver, ".pin-name")[0] == top == "node-0017"
 
 

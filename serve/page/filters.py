@@ -52,6 +52,12 @@ def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def story_signature(alert: Mapping[str, Any]) -> str:
+    """Changes when other charts belong into an alert's story."""
+    charts = [f"{item['metric']} {item['gpu']}" for item in alert["evidence"]]
+    return ", ".join([str(alert["machine"]), alert["onset"], *charts])
+
+
 def marks(alerts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What the heat map needs to know of alerts."""
     keys = ("id", "status", "machines", "onset", "detected_at", "verdict")
@@ -67,4 +73,5 @@ FILTERS = {
     "date_time": date_time,
     "capitalize_first": capitalize_first,
     "marks": marks,
+    "story_signature": story_signature,
 }

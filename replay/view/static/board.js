@@ -90,13 +90,12 @@ export class Board {
     const name = element(link ? "a" : "span", "pin-name", machine);
     name.title = machine;
     if (link) name.href = link;
-    const last = this.grid.last(row, this.map.view.c0, this.map.view.c1);
     const word = alarm ? (alarm.status === "acknowledged" ? "acknowledged" : "alarm") : (peak ?? 0) >= 1 ? "over" : (peak ?? 0) >= WATCHED ? "watch" : "normal";
-    label.append(name, element("span", `tag tag-${word}`, alarm ? `▲ ${word}` : word), element("span", "pin-score", times(word === "normal" ? last : peak)));
+    label.append(name, element("span", `tag tag-${word}`, alarm ? `▲ ${word}` : word), element("span", "pin-score", times(peak)));
     const strip = element("div", "pin-strip");
     const canvas = document.createElement("canvas");
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${machine}: highest score ${times(peak)} of the alarm threshold, last ${times(last)}`);
+    canvas.setAttribute("aria-label", `${machine}: highest score ${times(peak)} of the alarm threshold`);
     strip.append(canvas);
     item.append(label, strip);
     return item;

@@ -47,15 +47,6 @@ export class Grid {
     return peaks;
   }
 
-  /** The last score of a row that is not missing, within columns [from, to). */
-  last(row, from, to) {
-    for (let column = to - 1; column >= from; column--) {
-      const score = this.score(row, column);
-      if (score !== null) return score;
-    }
-    return null;
-  }
-
   /**
    * This grid followed by a newer, equally fine or finer one (which wins where they overlap, and
    * whose cells are pooled by their maximum), no more than `maxColumns` wide; null if the two do

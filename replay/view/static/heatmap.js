@@ -74,6 +74,7 @@ export class HeatMap {
     this.marked = marked;
     paint(image, this.grid, this.order, this.view, palette(currentTheme(), this.grid.scale), marked, Math.round(4 * ratio));
     context.putImageData(image, 0, 0);
+    this.host.dataset.view = Object.values(this.view).join(" "); // r0 r1 c0 c1, for who asks
     this.drawOver();
   }
 

@@ -10,7 +10,7 @@ const DEAD_S = 60;
 const ROUTINE_MS = 5_000; // lag, phase and the like need no more
 
 export class Live {
-  /** `actions`: onLocked(), onUnlocked(main), onSwap(part), onRefresh(). */
+  /** `actions`: onLocked(), onUnlocked(main), onSwap(part), onStory(root), onRefresh(). */
   constructor(actions) {
     this.actions = actions;
     this.lastId = null;
@@ -113,6 +113,7 @@ export class Live {
       return;
     }
     document.title = fresh.title;
+    this.takeStory(main, incoming);
     for (const part of main.querySelectorAll("[data-live]")) {
       const next = incoming.querySelector(`#${part.id}`);
       if (next && !busy(part) && this.sources.get(part) !== next.innerHTML) {
@@ -123,6 +124,16 @@ export class Live {
     }
     this.announce();
     this.actions.onRefresh();
+  }
+
+  /** Other evidence, or another machine: the charts must be made anew. */
+  takeStory(main, incoming) {
+    const story = main.querySelector("[data-signature]");
+    const next = incoming.querySelector("[data-signature]");
+    if (!story || !next || story.dataset.signature === next.dataset.signature) return;
+    this.note(next);
+    story.replaceWith(next);
+    this.actions.onStory(next);
   }
 
   announce() {

@@ -32,6 +32,11 @@ const live = new Live({
   onLocked: askForToken,
   onUnlocked: begin,
   onSwap: fillRemembered,
+  onStory: (root) => {
+    stories.forEach((story) => story.destroy());
+    stories = [new Story(root)];
+    stories[0].update();
+  },
   onRefresh: () => boards.forEach((board) => board.remark()),
 });
 

@@ -49,7 +49,7 @@ export class Story {
     if (!wanted.length && !("all" in this.root.dataset)) return;
     const path = `/jobs/${encodeURIComponent(this.job)}/machines/${encodeURIComponent(this.machine)}/metrics`;
     for (const series of seriesOf(await getJson(`${path}?${query}`))) {
-      for (const box of this.boxes(series)) this.draw(box, `metric ${series.metric}`, (at) => metricChart(at, series, this.marks));
+      for (const box of this.boxes(series)) this.draw(box, (at) => metricChart(at, series, this.marks));
     }
   }
 
@@ -77,14 +77,21 @@ export class Story {
     const row = grid.rowOf.get(this.machine);
     if (row === undefined) return;
     const columns = [...Array(grid.columns).keys()];
-    this.draw(card, "score", (box) => scoreChart(box, columns.map((c) => grid.timeOf(c)), columns.map((c) => grid.score(row, c)), this.marks));
+    this.draw(card, (box) => scoreChart(box, columns.map((c) => grid.timeOf(c)), columns.map((c) => grid.score(row, c)), this.marks));
   }
 
-  draw(card, key, make) {
+  draw(card, make) {
+    if (!this.machine) return;
     const box = card.querySelector(".chart");
     const known = this.charts.get(box);
     known?.destroy();
     this.charts.set(box, make(box));
+  }
+
+  destroy() {
+    for (const chart of this.charts.values()) chart.destroy();
+    this.charts.clear();
+    this.machine = ""; // an answer that is still on its way finds no chart to draw
   }
 
   recolour() {
