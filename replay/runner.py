@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from joblib import Parallel, delayed
 
@@ -17,9 +17,9 @@ from detect.history import History
 from detect.pipeline import Pipeline, PipelineSettings
 from detect.registry import make_detector
 from ingest.catalogue import Catalogue
-from ingest.recording import Label, Recording, read_recording
+from ingest.recording import Label, Topology, read_recording
 from ingest.reject import RejectFile
-from ingest.samples import Rejected
+from ingest.samples import Decoded, Rejected
 from models.evidence_model import EvidenceModel
 from replay.score import Score, Truth, score_incident
 
@@ -79,9 +79,29 @@ class IncidentResult:
         }
 
 
+class Replayable(Protocol):
+    """What can be replayed: a `ingest.recording.Recording`, or one that was never written.
+
+    `replay_recording` calls ``batches`` once and takes each batch before the next is made;
+    batches stand in the order of time.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def label(self) -> Label | None: ...
+    @property
+    def topology(self) -> Topology: ...
+    def batches(self) -> Iterator[Decoded]: ...
+
+
 def replay_incident(path: Path, options: ReplayOptions) -> IncidentResult:
     """Replay one recording; `ingest.recording.RecordingError` if it cannot be read at all."""
-    recording = read_recording(path, options.catalogue)
+    return replay_recording(read_recording(path, options.catalogue), options)
+
+
+def replay_recording(recording: Replayable, options: ReplayOptions) -> IncidentResult:
+    """Replay what has been opened; `ingest.recording.RecordingError` if it cannot be read."""
 
     def make(job: str) -> JobDetector:
         return make_detector(
@@ -133,7 +153,7 @@ def replay_all(
 
 
 def _drive(
-    recording: Recording, pipeline: Pipeline, options: ReplayOptions
+    recording: Replayable, pipeline: Pipeline, options: ReplayOptions
 ) -> tuple[list[AlertChange], Counter[str], tuple[int, int], int, float]:
     changes: list[AlertChange] = []
     counts: Counter[str] = Counter()
@@ -146,10 +166,10 @@ def _drive(
     rejects = RejectFile(reject_path) if reject_path else None
 
     def take(out_rejected: Sequence[Rejected]) -> None:
-        counts.update(r.reason for r in out_rejected)
+        for item in out_rejected:
+            counts[item.reason] += item.rows
         if rejects is not None:
-            for item in out_rejected:
-                rejects.write(item)
+            rejects.write(out_rejected)
 
     try:
         for decoded in recording.batches():
