@@ -35,7 +35,7 @@ from serve.metrics import Metrics
 from serve.notify.config import build_receivers
 from serve.notify.dispatcher import Dispatcher
 from serve.notify.events import NotifyEvents
-from serve.notify.outbox import NotifyOutbox, prune
+from serve.notify.outbox import NotifyOutbox, backlog, prune
 from serve.observe import Reloaded
 from serve.pump import EventPump
 from serve.services import Check, Services
@@ -211,6 +211,8 @@ def build_runtime(
     def refresh() -> None:
         if push is not None:
             metrics.push_queue_rows.set(push.waiting_rows)
+        with database.read() as session:
+            dispatcher.events.backlog(backlog(session), clock())
 
     maintenance = Maintenance(
         database, metrics, () if role == "worker" else (swept, pruned), refresh=refresh

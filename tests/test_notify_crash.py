@@ -32,7 +32,7 @@ from tests.notify_support import (
 
 ROOT = Path(__file__).parent.parent
 LIFE: tuple[NoticeKind, ...] = ("opened", "acknowledged", "resolved")
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 140
 
 
 @contextmanager

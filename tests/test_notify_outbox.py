@@ -588,6 +588,29 @@ def test_the_backlog_is_counted(database: Database) -> None:
         }
 
 
+def test_the_backlog_is_a_metric_at_zero_from_the_start(
+    database: Database, clock: HandClock
+) -> None:
+    registry = CollectorRegistry()
+    events = NotifyEvents(registry, ["fake"])
+
+    def values() -> list[float | None]:
+        names = ("notifications_pending", "notifications_dead", "notification_oldest_seconds")
+        labels = {"receiver": "fake"}
+        return [registry.get_sample_value(f"weaklink_{name}", labels) for name in names]
+
+    assert values() == [0, 0, 0]
+    enqueue(database, make_notice())
+    clock.forward(9)
+    with database.read() as session:
+        events.backlog(backlog(session), clock())
+    assert values() == [1, 0, 10]
+    make_dispatcher(database, fake()).drain()
+    with database.read() as session:
+        events.backlog(backlog(session), clock())
+    assert values() == [0, 0, 0]
+
+
 def test_a_receivers_trouble_is_on_record(database: Database, clock: HandClock) -> None:
     receiver = fake("fake", Retry("ConnectError", whole_receiver=True))
     dispatcher = make_dispatcher(database, receiver)

@@ -6,16 +6,19 @@ metric                                   labels                         counts
 ``weaklink_notifications_total``         ``receiver``, ``outcome``      ends of a delivery step
 ``weaklink_notification_dropped_total``  ``receiver``, ``reason``       notes not told, and why
 ``weaklink_notification_seconds``        ``receiver``                   time of one attempt
+``weaklink_notifications_pending``       ``receiver``                   in the outbox now
+``weaklink_notifications_dead``          ``receiver``                   given up, kept for replay
+``weaklink_notification_oldest_seconds`` ``receiver``                   age of the oldest pending
 ======================================== ============================== =====================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import get_args
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from serve.notify.lanes import Outcome, Work
 
@@ -47,6 +50,15 @@ class NotifyEvents:
             buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=registry,
         )
+        self._pending, self._dead, self._oldest = (
+            Gauge(f"weaklink_{name}", text, ["receiver"], registry=registry)
+            for name, text in (
+                ("notifications_pending", "Notifications that wait in the outbox"),
+                ("notifications_dead", "Notifications that were given up"),
+                ("notification_oldest_seconds", "Age of the oldest pending notification"),
+            )
+        )
+        self._receivers: set[str] = set()
         self.expect(receivers)
 
     def expect(self, receivers: Iterable[str]) -> None:
@@ -57,6 +69,19 @@ class NotifyEvents:
             for reason in DROPPED:
                 self._dropped.labels(receiver, reason)
             self._seconds.labels(receiver)
+            for gauge in (self._pending, self._dead, self._oldest):
+                gauge.labels(receiver)
+            self._receivers.add(receiver)
+
+    def backlog(self, counts: Mapping[str, Mapping[str, int]], now_ns: int) -> None:
+        """Show what `serve.notify.outbox.backlog` found."""
+        self._receivers |= set(counts)
+        for receiver in self._receivers:
+            found = counts.get(receiver, {})
+            oldest_ns = found.get("oldest_ns", 0)
+            self._pending.labels(receiver).set(found.get("pending", 0))
+            self._dead.labels(receiver).set(found.get("dead", 0))
+            self._oldest.labels(receiver).set((now_ns - oldest_ns) / 1e9 if oldest_ns else 0)
 
     def step(self, work: Work, outcome: Outcome, reason: str, seconds: float | None = None) -> None:
         """One delivery step has ended."""
