@@ -35,6 +35,7 @@ OWN_PEAKS = 1.25
 IDLE_PEAKS = 2.0
 MOST_PATIENCE = 4.0
 EXCURSION_SECONDS = 3.0
+PATIENCE_TICKS = 10
 
 
 class EvidenceSums:
@@ -44,20 +45,25 @@ class EvidenceSums:
         self.scale = scale
         self.family = family
         self.state = PanelState()
-        self.state.add("high", "mr", 0.0, (TESTS,))
-        self.state.add("low", "mr", 0.0, (TESTS,))
+        self.state.add("total", "mr", 0.0, (TESTS,))
+        self.state.add("needed", "mr", 0.0, (TESTS,))
         self.state.add("highest", "mr", 0.0, (TESTS,))
         self.state.add("peak", "mr", 0.0, (TESTS,))
         self._hold: Array = np.zeros((TESTS, 0, 1))
         self._low: Array = np.zeros((0, 1))
+        self._low_counts = False
+        self._ticks = 0
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self.families: tuple[str, ...] = ()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
         """Follow the roster."""
+        changed = metrics != self.state.metrics or rows != self.state.rows
         self.state.reindex(metrics, rows)
         self._configure()
+        if changed:
+            self._learn_needed()
 
     def _configure(self) -> None:
         metrics = self.state.metrics
@@ -68,6 +74,7 @@ class EvidenceSums:
             .T[:, :, None]
         )
         self._low = np.array([s.low_counts for s in scales]).reshape(-1, 1)
+        self._low_counts = bool((self._low != 1.0).any())
         names = [self.family(m) for m in metrics]
         order = sorted(range(len(names)), key=lambda i: (names[i], i))
         self._by_family = np.array(order, np.int64)
@@ -78,41 +85,51 @@ class EvidenceSums:
     def step(self, r: Residuals, tick_seconds: float, trust: Array, idle: bool) -> None:
         """Add one tick. ``trust`` ``[R]`` in 0..1 scales growth; ``idle``: the job rests now."""
         seconds = min(tick_seconds, MAX_STEP_SECONDS)
-        slope = 1.0 / (FULL - START)
-        size = np.abs(r.z)
-        size -= START[:, None, None]
-        size *= slope[:, None, None]
-        grow = np.clip(size, -DECAY, 1.0)
-        # Without a past of its own a row cannot have changed; the level test still sees it.
-        for test in (*range(LEVEL), SHAPE):
-            grow[test] = np.where(r.established, grow[test], np.minimum(grow[test], 0.0))
-        grow = np.where(grow > 0, grow * trust, grow)
+        total = self.state["total"]
+        grow = np.abs(r.z)
+        grow -= START[:, None, None]
+        grow *= (1.0 / (FULL - START))[:, None, None]
+        np.clip(grow, -DECAY, 1.0, out=grow)
         # Missing is a state of its own: it neither adds nor takes back.
-        grow = np.where(r.valid, grow, 0.0) * seconds
-        above = r.z > 0
-        cap = CAP * self._needed()
-        fall = -DECAY * seconds * r.valid
-        low = np.where(grow > 0, grow * self._low, grow)
-        for name, side, step in (("high", above, grow), ("low", ~above, low)):
-            total = self.state[name] + np.where(side, step, fall)
-            self.state[name] = np.clip(total, 0.0, cap)
-        self._learn_peaks(tick_seconds, idle)
+        grow *= r.valid * seconds
+        back = np.minimum(grow, 0.0)
+        np.maximum(grow, 0.0, out=grow)
+        # Without a past of its own a row cannot have changed; the level test still sees it.
+        grow *= trust
+        for test in (*range(LEVEL), SHAPE):
+            grow[test] *= r.established
+        below = r.z < 0
+        if self._low_counts:
+            grow = np.where(below, grow * self._low, grow)
+        np.negative(grow, out=grow, where=below)
+        size = np.abs(total)
+        size += back
+        np.maximum(size, 0.0, out=size)
+        total = np.copysign(size, total)
+        total += grow
+        cap = CAP * self.state["needed"]
+        self.state["total"] = np.clip(total, -cap, cap, out=total)
+        self._learn_peaks(np.abs(total), tick_seconds, idle)
 
-    def _learn_peaks(self, tick_seconds: float, idle: bool) -> None:
+    def _learn_peaks(self, size: Array, tick_seconds: float, idle: bool) -> None:
         """How high evidence rises on this row before it is taken back, slowly forgotten.
 
         Only an excursion that is over teaches, so a fault never raises its own bar. What happens
         while the job rests comes again the same way (who saves checkpoints) and teaches more.
         """
         s = self.state
-        total = np.maximum(s["high"], s["low"])
-        highest = np.maximum(s["highest"], total * (IDLE_PEAKS if idle else 1.0))
-        over = total == 0
-        fade = np.exp2(-tick_seconds / PEAK_HALF_LIFE_SECONDS)
-        s["peak"] = np.maximum(s["peak"] * fade, np.where(over, highest, 0.0))
-        s["highest"] = np.where(over, 0.0, highest)
+        highest = s["highest"]
+        np.maximum(highest, size * IDLE_PEAKS if idle else size, out=highest)
+        ended = (size == 0) & (highest > 0)
+        if ended.any():
+            np.maximum(s["peak"], highest, out=s["peak"], where=ended)
+            highest[ended] = 0.0
+        self._ticks += 1
+        if self._ticks % PATIENCE_TICKS == 0:
+            s["peak"] *= np.exp2(-PATIENCE_TICKS * tick_seconds / PEAK_HALF_LIFE_SECONDS)
+            self._learn_needed()
 
-    def _needed(self) -> Array:
+    def _learn_needed(self) -> None:
         """Seconds of evidence that count as odd: ``[test, M, R]``.
 
         The model's hold, or more where this job's machines, or this very row, are used to
@@ -123,17 +140,21 @@ class EvidenceSums:
         others = peak.sum(axis=2, keepdims=True) - peak.max(axis=2, keepdims=True, initial=0.0)
         usual = PEERS_PEAKS * others / max(rows - 1, 1)
         needed = np.maximum(np.maximum(usual, OWN_PEAKS * peak), self._hold)
-        return np.asarray(np.minimum(needed, MOST_PATIENCE * self._hold))
+        self.state["needed"] = np.minimum(needed, MOST_PATIENCE * self._hold)
 
     def strength(self) -> Array:
         """Evidence over what counts as odd, the strongest test and direction: ``[M, R]``."""
-        total = np.maximum(self.state["high"], self.state["low"])
-        return np.asarray((total / self._needed()).max(axis=0))
+        return np.asarray((np.abs(self.state["total"]) / self.state["needed"]).max(axis=0))
+
+    def is_high(self, metric: int, row: int) -> bool:
+        """Whether the strongest test of a metric saw the row above its peers."""
+        test = self.test_of(metric, row)
+        return bool(self.state["total"][test, metric, row] >= 0)
 
     def test_of(self, metric: int, row: int) -> int:
         """Which test speaks loudest for one metric of one row."""
-        total = np.maximum(self.state["high"], self.state["low"])[:, metric, row]
-        return int(np.argmax(total / self._needed()[:, metric, row]))
+        size = np.abs(self.state["total"][:, metric, row])
+        return int(np.argmax(size / self.state["needed"][:, metric, row]))
 
     def fused(self, strength: Array) -> Array:
         """One score per row from ``strength`` ``[M, R]``: ``[R]``, higher is worse."""
@@ -144,19 +165,14 @@ class EvidenceSums:
 
     def excursions(self) -> NDArray[np.bool_]:
         """Cells in the middle of an excursion, ``bool [M, R]``."""
-        total = np.maximum(self.state["high"], self.state["low"])
-        return np.asarray((total > EXCURSION_SECONDS).any(axis=0))
-
-    def forget(self, rows: NDArray[np.bool_]) -> None:
-        """Drop the evidence of some rows."""
-        for name in ("high", "low"):
-            self.state[name][:, :, rows] = 0.0
+        return np.asarray((np.abs(self.state["total"]) > EXCURSION_SECONDS).any(axis=0))
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
-        return self.state.snapshot()
+        return {"panel": self.state.snapshot(), "ticks": self._ticks}
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
-        self.state.restore(tree)
+        self.state.restore(tree["panel"])
+        self._ticks = tree["ticks"]
         self._configure()

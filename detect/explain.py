@@ -53,7 +53,7 @@ def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation
         low, middle, high = (
             np.percentile(others, (10, 50, 90)).tolist() if others.size else (None, None, None)
         )
-        up = panel.sums.state["high"][:, m, row].max() >= panel.sums.state["low"][:, m, row].max()
+        up = panel.sums.is_high(m, row)
         value = raw[m, row]
         name = panel.metrics[m]
         evidence.append(

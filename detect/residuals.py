@@ -47,6 +47,8 @@ OWN_SECONDS = 600.0
 LEVEL_SECONDS = 300.0
 START_SECONDS = 120.0
 MANY_ROWS = 16
+REFERENCE_TICKS = 10
+SHAPE_TICKS = 5
 SHAPE_SECONDS = 15.0
 SHAPE_FLOOR = 0.2
 BASE_GAIN = 0.03
@@ -101,10 +103,12 @@ class PeerResiduals:
         s.add("stray_base", "mr", 0.0)
         s.add("stray_ticks", "mr", 0.0)
         s.add("stray_pool2", "m", 0.0)
+        s.add("stray_now2", "m", 0.0)
         s.add("seconds", "mr", 0.0)
         self._ring_at = 0
         self._block_ticks = 0
         self._seconds = 0.0
+        self._ticks = 0
         self._floor2: Array = np.zeros(0)
         self._fleet2: Array = np.zeros(0)
         self._quiet: Array = np.zeros(0)
@@ -142,7 +146,8 @@ class PeerResiduals:
         present = np.isfinite(x)
         peers = present.sum(axis=1)
         enough = peers >= 3
-        self._update_reference(x, present, peers)
+        if self._ticks % REFERENCE_TICKS == 0 or self._seconds < START_SECONDS:
+            self._update_reference(x, present, peers)
         g = self._transform(x)
         y = s["y"]
         first = present & np.isnan(y[FAST])
@@ -172,13 +177,14 @@ class PeerResiduals:
         z[:LEVEL] = e / np.sqrt(np.maximum(variance[:, :, None], own2))
         if self._seconds >= START_SECONDS:
             self._learn_level(e[SLOW], valid)
-        self._seconds += self._tick_seconds
         s["level_sigma"] = self._level_sigma(pool2[SLOW], peers)
         z[LEVEL] = self.lasting_z()
         z[LEVEL] = np.where(valid, z[LEVEL], 0.0)
         z[SHAPE] = self._shape(g, valid, peers, suspect)
         self._learn_noise(e, valid, now2, variance, suspect)
         self._learn_base(e[SLOW], valid, suspect)
+        self._seconds += self._tick_seconds
+        self._ticks += 1
         return Residuals(z, valid, s["established"], centre[FAST])
 
     def lasting_z(self) -> Array:
@@ -203,10 +209,12 @@ class PeerResiduals:
         relative = np.where(valid, size - base, np.nan)
         e = relative - _median(relative, peers)[:, None]
         e = np.where(valid, e, 0.0)
-        now2 = self._spread(e[None], valid, peers)[0]
-        pool2 = s["stray_pool2"]
-        z = e / np.sqrt(SHAPE_FLOOR**2 + np.maximum(pool2, now2))[:, None]
-        s["stray_pool2"] = pool2 + min(1.0, self._tick_seconds / POOL_SECONDS) * (now2 - pool2)
+        if self._ticks % SHAPE_TICKS == 0:
+            now2 = s["stray_now2"] = self._spread(e[None], valid, peers)[0]
+            gain = min(1.0, SHAPE_TICKS * self._tick_seconds / POOL_SECONDS)
+            s["stray_pool2"] += gain * (now2 - s["stray_pool2"])
+        spread2 = np.maximum(s["stray_pool2"], s["stray_now2"])
+        z = e / np.sqrt(SHAPE_FLOOR**2 + spread2)[:, None]
         learn = valid & ~suspect
         # A mean first, then slowly forgetting; a single outburst moves it little.
         rate = np.maximum(self._tick_seconds / OWN_SECONDS, 1.0 / (ticks + 1.0))
@@ -250,7 +258,8 @@ class PeerResiduals:
             mean = np.where(present, size, 0.0).sum(axis=1) / np.maximum(peers, 1)
         centre = np.where(centre > 0, centre, mean)
         magnitude = s["magnitude"]
-        gain = min(1.0, self._tick_seconds / 60.0)
+        ticks = 1 if self._seconds < START_SECONDS else REFERENCE_TICKS
+        gain = min(1.0, ticks * self._tick_seconds / 60.0)
         seen = np.isfinite(centre) & (centre > 0)
         grown = np.where(magnitude > 0, magnitude + gain * (centre - magnitude), centre)
         s["magnitude"] = np.where(seen, grown, magnitude)
@@ -346,6 +355,7 @@ class PeerResiduals:
             "ring_at": self._ring_at,
             "block_ticks": self._block_ticks,
             "seconds": self._seconds,
+            "ticks": self._ticks,
             "tick_seconds": self._tick_seconds,
         }
 
@@ -355,6 +365,7 @@ class PeerResiduals:
         self._ring_at = tree["ring_at"]
         self._block_ticks = tree["block_ticks"]
         self._seconds = tree["seconds"]
+        self._ticks = tree["ticks"]
         if tree["tick_seconds"]:
             self._configure(tree["tick_seconds"])
 

@@ -52,7 +52,7 @@ class MetricScale:
 DEFAULT_METRIC = MetricScale(floor=0.02, fleet=0.05)
 
 _HOST = MetricScale(
-    0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_level=3600.0, hold_shape=250.0
+    0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_level=36000.0, hold_shape=250.0
 )
 FAMILY_DEFAULTS: dict[str, MetricScale] = {
     "cpu": replace(_HOST, low_counts=3.0),
