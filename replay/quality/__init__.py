@@ -1,0 +1,1 @@
+"""The benchmark: every detector on versioned workloads; ``python -m replay.quality``."""
