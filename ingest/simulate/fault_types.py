@@ -127,8 +127,10 @@ def _hdfs(scene: Scene) -> list[Effect]:
 
     def slow(scene: Scene, shape: Envelope) -> list[Effect]:
         out: list[Effect] = [*slow_down(scene, {Group.LOAD: 1.0}, shape)]
-        if scene.maybe(0.6):
-            out.append(scene.level("cpu_usage_ratio", shape, factor=scene.u(0.6, 1.5)))
+        # Where peers wait on the host, a wait for input differs from theirs by the host alone.
+        if scene.maybe(0.6) or scene.spec.wait == "host":
+            more = scene.u(1.2, 1.6) if scene.maybe(0.5) else scene.u(0.5, 0.8)
+            out.append(scene.level("cpu_usage_ratio", shape, factor=more))
         return out
 
     if scene.fault.shows == "hang":
@@ -191,7 +193,8 @@ def _disk(scene: Scene) -> list[Effect]:
     """One machine's disk answers slowly."""
     shape = scene.shape()
     out: list[Effect] = [*slow_down(scene, {Group.LOAD: 1.0}, shape)]
-    if scene.maybe(0.5):  # waiting for the disk counts as busy on some kernels
+    # Waiting for the disk counts as busy on some systems.
+    if scene.maybe(0.5) or scene.spec.wait == "host":
         out.append(scene.level("cpu_usage_ratio", shape, add=scene.u(0.01, 0.1)))
     out.append(scene.level("disk_write_bytes_per_second", shape, factor=scene.u(0.2, 0.8)))
     return out

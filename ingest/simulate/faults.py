@@ -115,10 +115,12 @@ def slow_compute(scene: Scene, shape: Envelope, *, same_cycles: bool = False) ->
         scene.level(name, shape, factor=thin, phase=Phase.COMPUTE)
         for name in ("gpu_tensor_active_ratio", "gpu_dram_active_ratio")
     ]
-    power = max(factor ** -scene.u(0.1, 0.6), 0.4)
+    # Either the same work is done again (power stays), or units stall (power and activity fall).
+    stalls = scene.maybe(0.6)
+    power = max(factor ** -(scene.u(0.85, 1.1) if stalls else scene.u(-0.05, 0.05)), 0.35)
     out.append(scene.level("gpu_power_watts", shape, factor=power, phase=Phase.COMPUTE))
-    if scene.maybe(0.5):
-        active = max(factor ** -scene.u(0.0, 0.6), 0.3)
+    if stalls:
+        active = max(factor ** -scene.u(0.3, 0.8), 0.3)
         out.append(scene.level("gpu_sm_active_ratio", shape, factor=active, phase=Phase.COMPUTE))
     return out
 
@@ -146,7 +148,8 @@ def hang(scene: Scene, at: float) -> list[Effect]:
     where = choice(scene.rng, (Phase.HANG, Phase.STALL, Phase.LOAD), (0.55, 0.3, 0.15))
     gpu = fault.gpu if scene.maybe(0.7) else None
     out: list[Effect] = [Stop(fault.machines, at, where, gpu)]
-    if scene.maybe(0.4):
+    # Where peers wait on the host too, only the host can show who is stuck.
+    if scene.maybe(0.4) or scene.spec.wait == "host":
         out.append(
             Level(
                 fault.machines,

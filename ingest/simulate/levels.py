@@ -82,6 +82,9 @@ def _gpu_levels(rng: np.random.Generator, spec: JobSpec, tdp: float) -> dict[str
     idle = u(0.07, 0.14)
     busy_coll = u(0.01, 0.12)
     eval_power = u(power, compute)
+    hang = u(0.2, 0.5)
+    if abs(hang - power) < 0.06:  # a stuck kernel is not the collective's waiting loop
+        hang = max(0.15, power - u(0.08, 0.16))
     gpu_power = tdp * _row(
         idle=idle,
         init=idle * u(1.2, 1.9),
@@ -93,7 +96,7 @@ def _gpu_levels(rng: np.random.Generator, spec: JobSpec, tdp: float) -> dict[str
         compute=compute,
         wait=power,
         collective=min(power + busy_coll, compute),
-        hang=u(0.2, 0.5),
+        hang=hang,
     )
     load_util = u(0.0, 0.12)
     utilization = _row(
