@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ def grid(scores: object, machines: tuple[str, ...] | None = None) -> ScoreGrid:
     return ScoreGrid("job", START, SECOND, names, values, ((START, "train"),))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     arrays.arrays(
         np.float32,
