@@ -21,6 +21,7 @@ from ingest.recording import Label, Topology, read_recording
 from ingest.reject import RejectFile
 from ingest.samples import Decoded, Rejected
 from models.evidence_model import EvidenceModel
+from models.minder_model import MinderModel
 from replay.score import Score, Truth, score_incident
 
 Progress = Callable[[int, int], None]
@@ -34,7 +35,7 @@ class ReplayOptions:
     """
 
     detector: str = "evidence"
-    model: EvidenceModel | None = None
+    model: EvidenceModel | MinderModel | None = None
     catalogue: Catalogue = field(default_factory=Catalogue.default)
     false_alarms_per_job_week: float | None = None
     history: bool = False

@@ -1,0 +1,177 @@
+"""What healthy machines do to the default detector: noise, differences, peaks of evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.evidence import EvidenceDetector
+from detect.panel import PanelEvidence
+from detect.residuals import SLOW, TESTS
+from detect.state import PanelState
+from ingest.catalogue import Catalogue
+from ingest.recording import Label
+from ingest.ticks import Panel, TickBlock
+from models.evidence_model import EvidenceModel
+from replay.blocks import recorded_blocks
+
+Array = NDArray[np.float64]
+
+SMALLEST_PEAK_SECONDS = 1.0
+LAX_SCORE = 0.4
+"""Fused score above which peaks are followed; alarms lie well above it."""
+LAX_SLOPE = 1000.0
+
+
+@dataclass(slots=True)
+class HealthyMetric:
+    """One metric in one recording.
+
+    ``noise`` and ``spread`` are standard deviations in the detector's transformed units: of the
+    pooled differences to the peers, and of lasting differences between machines. ``peaks`` are
+    seconds of evidence per test.
+    """
+
+    row_hours: float = 0.0
+    noise: float = np.nan
+    spread: float = np.nan
+    peaks: list[list[float]] = field(default_factory=lambda: [[] for _ in range(TESTS)])
+
+
+@dataclass(slots=True)
+class HealthyRecording:
+    """What one recording's healthy time shows; ``score_peaks`` are fused scores of alarms."""
+
+    row_hours: float = 0.0
+    machine_hours: float = 0.0
+    metrics: dict[str, HealthyMetric] = field(default_factory=dict)
+    score_peaks: list[float] = field(default_factory=list)
+
+
+def healthy_evidence(path: Path, model: EvidenceModel, catalogue: Catalogue) -> HealthyRecording:
+    """Noise and peaks of evidence per metric, from a recording's healthy time."""
+    out = HealthyRecording()
+    recording, blocks = recorded_blocks(path, catalogue)
+    detector = EvidenceDetector("train", catalogue, model, recording.topology)
+    followers = {"machine": _Peaks(), "gpu": _Peaks()}
+    for tick in _ticks(blocks, recording.label):
+        detector.update(tick)
+        seconds = tick.tick_ns / 1e9
+        for panel in _panels(detector, tick):
+            followers["gpu" if panel.gpu.size and panel.gpu[0] >= 0 else "machine"].step(
+                panel, seconds, out
+            )
+    for follower in followers.values():
+        follower.finish(out)
+    every = [detector.machine_panel, *([detector.gpu_panel] if detector.gpu_panel else [])]
+    for panel in every:
+        noise = np.sqrt(panel.residuals.state["pool2"][SLOW])
+        spread = panel.residuals.state["level_spread"]
+        for m, name in enumerate(panel.metrics):
+            metric = out.metrics.get(name)
+            if metric is not None and metric.row_hours > 0:
+                metric.noise = float(np.fmin(metric.noise, noise[m]))
+                metric.spread = float(np.fmax(metric.spread, spread[m]))
+    return out
+
+
+def healthy_alarms(path: Path, model: EvidenceModel, catalogue: Catalogue) -> HealthyRecording:
+    """How high machines rise that the detector would name at a far too low threshold.
+
+    The decision takes part (who shares what, who stands out), so the tail is that of alarms and
+    not of scores. One peak an alert, from its opening until it is resolved.
+    """
+    out = HealthyRecording()
+    recording, blocks = recorded_blocks(path, catalogue)
+    lax = replace(model, tail_intercept=LAX_SCORE * LAX_SLOPE, tail_slope=LAX_SLOPE)
+    detector = EvidenceDetector("train", catalogue, lax, recording.topology)
+    highest: dict[str, float] = {}
+    members: dict[str, tuple[str, ...]] = {}
+    for tick in _ticks(blocks, recording.label):
+        for change in detector.update(tick):
+            alert = change.alert
+            if change.kind == "resolved":
+                members.pop(alert.id, None)
+            elif alert.machines and alert.pages and alert.manifestation != "silent":
+                members[alert.id] = alert.machines
+                highest.setdefault(alert.id, LAX_SCORE)
+        hours = tick.tick_ns / 3.6e12
+        panels = list(_panels(detector, tick))
+        out.machine_hours += hours * len(tick.machines)
+        out.row_hours += hours * sum(len(p.rows) for p in panels)
+        for key, machines in members.items():
+            for panel in panels:
+                for row, at in enumerate(panel.machine.tolist()):
+                    if tick.machines[at] in machines:
+                        highest[key] = max(highest[key], float(panel.score[row]))
+    out.score_peaks = list(highest.values())
+    return out
+
+
+class _Peaks:
+    """Peaks of evidence between two times at which it is all taken back."""
+
+    def __init__(self) -> None:
+        self._state = PanelState()
+        self._state.add("highest", "mr", 0.0, (TESTS,))
+
+    def step(self, panel: PanelEvidence, seconds: float, out: HealthyRecording) -> None:
+        if (panel.metrics, panel.rows) != (self._state.metrics, self._state.rows):
+            self._state.reindex(panel.metrics, panel.rows)
+        sums = panel.sums.state
+        total = np.maximum(sums["high"], sums["low"])
+        highest = np.maximum(self._state["highest"], total)
+        over = (total == 0) & (highest >= SMALLEST_PEAK_SECONDS)
+        self._keep(over, highest, out)
+        self._state["highest"] = np.where(total == 0, 0.0, highest)
+        here = np.isfinite(panel.state["raw"]).sum(axis=1) * (seconds / 3600.0)
+        for m, name in enumerate(panel.metrics):
+            out.metrics.setdefault(name, HealthyMetric()).row_hours += float(here[m])
+
+    def finish(self, out: HealthyRecording) -> None:
+        """What is still rising counts as far as it got."""
+        highest = self._state["highest"]
+        self._keep(highest >= SMALLEST_PEAK_SECONDS, highest, out)
+
+    def _keep(self, over: NDArray[np.bool_], highest: Array, out: HealthyRecording) -> None:
+        for test, m, row in np.argwhere(over).tolist():
+            metric = out.metrics.setdefault(self._state.metrics[m], HealthyMetric())
+            metric.peaks[test].append(float(highest[test, m, row]))
+
+
+def _panels(detector: EvidenceDetector, tick: TickBlock) -> Iterator[PanelEvidence]:
+    yield detector.machine_panel
+    if tick.gpu_panel is not None and detector.gpu_panel is not None:
+        yield detector.gpu_panel
+
+
+def _ticks(blocks: Iterator[TickBlock], label: Label | None) -> Iterator[TickBlock]:
+    """Single ticks of healthy time: all, or up to the onset of the first run's fault."""
+    end = None
+    if label is not None and label.faulty_machines:
+        if label.onset_ns is None:
+            return
+        end = label.onset_ns
+    run = None
+    for block in blocks:
+        if run is not None and block.run != run:
+            return  # a second run needs a detector of its own; the first one says enough
+        run = block.run
+        for k in range(block.ticks):
+            start = block.start_ns + k * block.tick_ns
+            if end is not None and start + block.tick_ns > end:
+                return
+            yield replace(
+                block,
+                start_ns=start,
+                machine_panel=_cut(block.machine_panel, k),
+                gpu_panel=_cut(block.gpu_panel, k) if block.gpu_panel is not None else None,
+            )
+
+
+def _cut(panel: Panel, k: int) -> Panel:
+    return replace(panel, values=panel.values[:, :, k : k + 1], fresh=panel.fresh[:, :, k : k + 1])

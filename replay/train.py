@@ -1,0 +1,253 @@
+"""Learning the default detector's model from recordings, healthy ones above all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from ingest.catalogue import Catalogue
+from ingest.recording import Label, read_recording
+from models.evidence_model import EvidenceModel, MetricScale, ModelError, shipped_model
+from models.minder_model import MinderModel
+from replay.healthy import (
+    LAX_SCORE,
+    SMALLEST_PEAK_SECONDS,
+    HealthyMetric,
+    HealthyRecording,
+    healthy_alarms,
+    healthy_evidence,
+)
+from replay.runner import ReplayOptions, replay_all
+from replay.score import summarise
+from replay.tails import Tail, fit_tail
+from replay.train_minder import train_minder
+
+HOLD_MACHINE_HOURS = 200.0
+"""A hold is the evidence that a healthy row reaches about once in so many hours."""
+PRIOR_HOLD_HOURS = 100.0
+LEAST_HOLD, MOST_HOLD = 0.5, 4.0
+"""Bounds of a learned hold as shares of the default."""
+PRIOR_RECORDINGS = 10.0
+LEAST_SCALE, MOST_SCALE = 0.25, 4.0
+FLOOR_QUANTILE = 0.1
+HELD_OUT = 0.3
+HOLDS = ("hold_fast", "hold_slow", "hold_level", "hold_shape")
+HOLD_TAIL = 4.0
+"""Before data speak, evidence is thought to fall by exp(4) on its way to the hold."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with the stage, how many recordings are done and how many there are."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training gives; ``minder`` only where a denoiser was asked for."""
+
+    model: EvidenceModel
+    minder: MinderModel | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """How to learn.
+
+    Attributes
+    ----------
+    false_alarms_per_job_week
+        Accepted rate, written into the model; None = that of ``base``.
+    denoiser
+        One of `models.denoise.registry.DENOISERS`: a model of the Minder detector is learned
+        beside, with it. The default detector itself needs no denoiser.
+    base
+        What is known before; few recordings change little of it. None = the shipped model.
+    workers
+        Processes of joblib's current backend.
+    """
+
+    false_alarms_per_job_week: float | None = None
+    denoiser: str | None = None
+    base: EvidenceModel | None = None
+    workers: int = 1
+
+
+def train(
+    paths: Sequence[Path],
+    options: TrainOptions,
+    catalogue: Catalogue | None = None,
+    progress: Progress | None = None,
+) -> Trained:
+    """Learn from recordings; those of about a third of the jobs only measure the result.
+
+    Healthy time teaches: recordings without faulty machines, those without a label, and what
+    lies before an onset. With recordings of one job only there is nothing to hold out, and the
+    measured quality says so.
+
+    Raises
+    ------
+    ModelError
+        There is no healthy time to learn from.
+    ingest.recording.RecordingError
+        A recording cannot be read; names file, place and reason.
+    """
+    catalogue = catalogue or Catalogue.default()
+    base = options.base or shipped_model()
+    labels = {path: read_recording(path, catalogue).label for path in paths}
+    learn, measure, held_out = split_by_job(labels)
+
+    def told(stage: str, results: Iterable[T]) -> Iterator[T]:
+        for done, result in enumerate(results, 1):
+            if progress is not None:
+                progress(stage, done, len(measure if stage == "measuring" else learn))
+            yield result
+
+    work = (delayed(healthy_evidence)(path, base, catalogue) for path in learn)
+    seen = list(told("evidence", _fan_out(work, options.workers)))
+    if not any(m.row_hours > 0 for r in seen for m in r.metrics.values()):
+        raise ModelError(
+            f"{learn[0]}: no healthy time to learn from in {len(learn)} recordings; give healthy "
+            "recordings, or faulty ones with an onset"
+        )
+    scales = learn_scales(seen, base, catalogue)
+    model = replace(base, metrics={**base.metrics, **scales})
+    work = (delayed(healthy_alarms)(path, model, catalogue) for path in learn)
+    alarms = list(told("alarms", _fan_out(work, options.workers)))
+    tail = learn_tail(alarms, base)
+    rate = options.false_alarms_per_job_week or base.false_alarms_per_job_week
+    model = replace(
+        model,
+        tail_intercept=tail.intercept,
+        tail_slope=tail.slope,
+        false_alarms_per_job_week=rate,
+        trained_on=_provenance(learn, labels, alarms, base),
+        quality={},
+    )
+    results = replay_all(measure, ReplayOptions(model=model, catalogue=catalogue), options.workers)
+    scores = [result.score for result in told("measuring", results)]
+    quality: dict[str, Any] = {
+        "held_out": held_out,
+        "asked_false_alarms_per_job_week": rate,
+        **summarise(scores),
+        "unlabelled": sum(labels[path] is None for path in measure),
+    }
+    minder = None
+    if options.denoiser is not None:
+        minder = train_minder(learn, denoiser_name=options.denoiser, catalogue=catalogue)
+    return Trained(replace(model, quality=quality), minder)
+
+
+def split_by_job(labels: dict[Path, Label | None]) -> tuple[list[Path], list[Path], bool]:
+    """Recordings to learn from, recordings to measure on, and whether those are others.
+
+    By job, so that no job is on both sides; a recording without a job is one of its own. Which
+    side a job falls on depends on its name and on the other jobs' names, never on the order.
+    """
+    jobs: dict[str, list[Path]] = {}
+    for path, label in labels.items():
+        jobs.setdefault(label.job if label and label.job else path.name, []).append(path)
+    order = sorted(jobs, key=lambda job: (blake2b(job.encode(), digest_size=8).digest(), job))
+    out = round(HELD_OUT * len(order))
+    if out == 0 or not any(_is_healthy_part(labels[p]) for j in order[out:] for p in jobs[j]):
+        return list(labels), list(labels), False
+    return (
+        [path for job in order[out:] for path in jobs[job]],
+        [path for job in order[:out] for path in jobs[job]],
+        True,
+    )
+
+
+def _is_healthy_part(label: Label | None) -> bool:
+    return label is None or not label.faulty_machines or label.onset_ns is not None
+
+
+def learn_scales(
+    seen: Sequence[HealthyRecording], base: EvidenceModel, catalogue: Catalogue
+) -> dict[str, MetricScale]:
+    """Each metric's scale: what the recordings show, drawn to what was known before."""
+    names = sorted({name for recording in seen for name in recording.metrics})
+    return {
+        name: _scale(
+            [r.metrics[name] for r in seen if name in r.metrics],
+            base.scale(name, catalogue.metric(name).family),
+        )
+        for name in names
+        if any(r.metrics[name].row_hours > 0 for r in seen if name in r.metrics)
+    }
+
+
+def _scale(seen: Sequence[HealthyMetric], known: MetricScale) -> MetricScale:
+    noise = np.array([m.noise for m in seen if m.noise > 0])
+    spread = np.array([m.spread for m in seen if m.spread > 0])
+    hours = sum(m.row_hours for m in seen)
+    floor = known.floor
+    if noise.size:
+        floor = _drawn(float(np.quantile(noise, FLOOR_QUANTILE)), known.floor, noise.size)
+    fleet = known.fleet
+    if spread.size:
+        fleet = _drawn(float(np.sqrt(np.mean(np.square(spread)))), known.fleet, spread.size)
+    holds = {}
+    for test, name in enumerate(HOLDS):
+        usual = getattr(known, name)
+        peaks = np.array([p for m in seen for p in m.peaks[test]])
+        holds[name] = _hold(peaks, hours, usual)
+    return replace(known, floor=floor, fleet=fleet, **holds)
+
+
+def _hold(peaks: np.ndarray[Any, np.dtype[np.float64]], hours: float, usual: float) -> float:
+    """Level reached once in `HOLD_MACHINE_HOURS`, at least a share of the default."""
+    slope = HOLD_TAIL / usual
+    prior = Tail(HOLD_TAIL - math.log(HOLD_MACHINE_HOURS), slope)
+    # Small peaks, of which there are thousands, say little of large ones.
+    above = max(SMALLEST_PEAK_SECONDS, 0.05 * usual)
+    tail = fit_tail(peaks[peaks >= above], hours, above, prior)
+    level = tail.level(1.0 / HOLD_MACHINE_HOURS)
+    weight = hours / (hours + PRIOR_HOLD_HOURS)
+    found = usual * (max(level, 1e-9) / usual) ** weight
+    return round(float(np.clip(found, LEAST_HOLD * usual, MOST_HOLD * usual)), 3)
+
+
+def _drawn(found: float, usual: float, recordings: int) -> float:
+    """Geometric mean of what was found and what was known, by how much was seen."""
+    weight = recordings / (recordings + PRIOR_RECORDINGS)
+    drawn = usual * (found / usual) ** weight
+    return float(f"{np.clip(drawn, LEAST_SCALE * usual, MOST_SCALE * usual):.4g}")
+
+
+def learn_tail(alarms: Sequence[HealthyRecording], base: EvidenceModel) -> Tail:
+    """The tail of alarms' scores per row-hour, drawn to the base model's."""
+    peaks = np.array([p for recording in alarms for p in recording.score_peaks])
+    hours = sum(recording.row_hours for recording in alarms)
+    tail = fit_tail(peaks, hours, LAX_SCORE, Tail(base.tail_intercept, base.tail_slope))
+    return Tail(round(tail.intercept, 4), round(tail.slope, 4))
+
+
+def _provenance(
+    learn: Sequence[Path],
+    labels: dict[Path, Label | None],
+    alarms: Sequence[HealthyRecording],
+    base: EvidenceModel,
+) -> dict[str, Any]:
+    """Names only: where recordings lie on somebody's disk is nobody's business."""
+    return {
+        "base": f"{base.name}-{base.version}",
+        "recordings": sorted(path.resolve().name for path in learn),
+        "healthy": sum(
+            label is not None and not label.faulty_machines
+            for label in (labels[path] for path in learn)
+        ),
+        "unlabelled_taken_as_healthy": sum(labels[path] is None for path in learn),
+        "machine_hours": round(sum(r.machine_hours for r in alarms), 2),
+        "alarm_peaks": sum(len(r.score_peaks) for r in alarms),
+    }
+
+
+def _fan_out(work: Iterable[Any], workers: int) -> Iterator[Any]:
+    """Results in order, by joblib's current backend."""
+    return iter(Parallel(n_jobs=workers, return_as="generator", pre_dispatch="2*n_jobs")(work))
