@@ -112,6 +112,18 @@ def test_a_fault_injected_at_once_is_the_fault_of_the_specification() -> None:
     assert late.step(1200.0).equals(early.step(1200.0))
 
 
+@pytest.mark.parametrize("fault", [CRASH, SLOW, BLINK, GONE], ids=lambda f: f.type)
+@pytest.mark.parametrize("per_gpu", [False, True])
+def test_injecting_a_fault_is_the_same_as_planning_it(fault: FaultSpec, per_gpu: bool) -> None:
+    spec = JobSpec(machines=4, minutes=15.0, per_gpu=per_gpu)
+    live = LiveJob(spec, 37)
+    parts = [live.step(433.3), live.step(433.9)]
+    live.inject(replace(fault, onset_s=None))
+    parts.append(live.step(900.0))
+    planned = replace(spec, faults=(replace(fault, onset_s=433.9),))
+    assert ordered(pa.concat_tables(parts)).equals(ordered(simulate(planned, 37).table))
+
+
 def test_an_injected_fault_begins_now() -> None:
     job = LiveJob(JobSpec(machines=4), 33)
     job.step(100.0)
