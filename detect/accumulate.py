@@ -33,6 +33,7 @@ PEAK_HALF_LIFE_SECONDS = 3600.0
 PEERS_PEAKS = 3.0
 OWN_PEAKS = 1.25
 IDLE_PEAKS = 2.0
+LEAST_TRUST = 0.25
 MOST_PATIENCE = 4.0
 EXCURSION_SECONDS = 3.0
 PATIENCE_TICKS = 10
@@ -109,17 +110,19 @@ class EvidenceSums:
         total += grow
         cap = CAP * self.state["needed"]
         self.state["total"] = np.clip(total, -cap, cap, out=total)
-        self._learn_peaks(np.abs(total), tick_seconds, idle)
+        self._learn_peaks(np.abs(total), tick_seconds, trust, idle)
 
-    def _learn_peaks(self, size: Array, tick_seconds: float, idle: bool) -> None:
+    def _learn_peaks(self, size: Array, tick_seconds: float, trust: Array, idle: bool) -> None:
         """How high evidence rises on this row before it is taken back, slowly forgotten.
 
         Only an excursion that is over teaches, so a fault never raises its own bar. What happens
         while the job rests comes again the same way (who saves checkpoints) and teaches more.
+        Evidence that was trusted little teaches what it would have been.
         """
         s = self.state
         highest = s["highest"]
-        np.maximum(highest, size * IDLE_PEAKS if idle else size, out=highest)
+        weight = (IDLE_PEAKS if idle else 1.0) / np.clip(trust, LEAST_TRUST, 1.0)
+        np.maximum(highest, size * weight, out=highest)
         ended = (size == 0) & (highest > 0)
         if ended.any():
             np.maximum(s["peak"], highest, out=s["peak"], where=ended)

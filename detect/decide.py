@@ -313,7 +313,8 @@ class Decision:
             rows = [where[m] for m in item.alert.machines if m in where]
             if not rows:
                 continue
-            here = [i for i in rows if st.present[i]]
+            dark = item.alert.manifestation == "silent"
+            here = [i for i in rows if st.present[i] and not (dark and st.machine_panel.dark[i])]
             score = max((float(st.scores[i]) for i in rows), default=0.0)
             if item.alert.manifestation == "silent":
                 quiet = len(here) == len(rows)

@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 
 RAW_SECONDS = 10.0
 ROSE = 0.03
+DARK_SHARE = 0.3
 LEFT_OUT = frozenset({"error"})
 QUIET_BY_UNIT = {"B/s": 1e7, "1/s": 20.0, "W": 10.0, "ratio": 0.02}
 QUIET_BY_FAMILY = {"disk": 1e6, "tcp": 1e6}
@@ -55,6 +56,8 @@ class PanelEvidence:
         self.state.add("score", "r", 0.0)
         self.state.add("present", "r", False, dtype=np.bool_)
         self.state.add("writing", "r", False, dtype=np.bool_)
+        self.state.add("had", "mr", False, dtype=np.bool_)
+        self.state.add("dark", "r", False, dtype=np.bool_)
         self.kept: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
         self.rows: tuple[str, ...] = ()
@@ -73,6 +76,11 @@ class PanelEvidence:
     def present(self) -> NDArray[np.bool_]:
         """``bool [R]``: the last tick had a usable value with peers."""
         return self.state["present"]
+
+    @property
+    def dark(self) -> NDArray[np.bool_]:
+        """``bool [R]``: much of what the row used to send is missing."""
+        return self.state["dark"]
 
     @property
     def writing(self) -> NDArray[np.bool_]:
@@ -113,6 +121,10 @@ class PanelEvidence:
         self.sums.step(r, tick_seconds, trust, idle)
         self.strength = self.sums.strength()
         s["score"] = self.sums.fused(self.strength)
+        here = np.isfinite(x)
+        s["had"] |= here
+        missing = (s["had"] & ~here).sum(axis=0)
+        s["dark"] = (missing > 0) & (missing >= DARK_SHARE * s["had"].sum(axis=0))
         s["present"] = np.asarray(r.valid.any(axis=0))
         self.centre = r.centre
         raw = s["raw"]

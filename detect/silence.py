@@ -36,8 +36,10 @@ class Silence:
         many machines at once (a collector is down), says anything of a machine.
         """
         s = self.state
+        # Masked telemetry faults count as missing too: it is the standstill that makes a fault.
+        dark = st.machine_panel.dark
         s["seen"] |= st.present
-        s["missing"] = np.where(st.present | ~s["seen"], 0.0, s["missing"] + st.tick_seconds)
+        s["missing"] = np.where(dark & s["seen"], s["missing"] + st.tick_seconds, 0.0)
         standstill = st.phase.low_seconds
         if standstill < STANDSTILL_SECONDS:
             return []

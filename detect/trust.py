@@ -13,6 +13,8 @@ from detect.phase import JobPhase
 from detect.state import PanelState
 
 STARTING = 0.3
+YOUNG = 0.5
+YOUNG_SECONDS = 600.0
 ASIDE = 0.15
 FIRST_IDLE = 0.5
 STALLED = 1.5
@@ -48,10 +50,13 @@ class Trust:
         general = 1.0
         if name == "starting":
             general = STARTING
-        elif name in ("evaluating", "over"):
+        elif phase.run_seconds < YOUNG_SECONDS:
+            # A few minutes are a short past to have changed from.
+            general = YOUNG
+        if name in ("evaluating", "over"):
             # Peers that work without talking, or rest without waiting, do not need the odd one.
-            general = ASIDE
-        elif name == "idle" and phase.idle_seen == 0:
+            general = min(general, ASIDE)
+        elif general == 1.0 and name == "idle" and phase.idle_seen == 0:
             # How this job saves its state is not known yet.
             general = FIRST_IDLE
         elif name == "stalled":

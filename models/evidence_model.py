@@ -55,7 +55,7 @@ _HOST = MetricScale(
     0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_level=36000.0, hold_shape=250.0
 )
 FAMILY_DEFAULTS: dict[str, MetricScale] = {
-    "cpu": replace(_HOST, low_counts=3.0),
+    "cpu": replace(_HOST, low_counts=1.5),
     "disk": _HOST,
     "tcp": _HOST,
     "host_memory": _HOST,
@@ -82,9 +82,9 @@ class EvidenceModel:
     name: str = "default"
     version: int = 1
     metrics: dict[str, MetricScale] = field(default_factory=dict)
-    tail_intercept: float = 1.8
-    tail_slope: float = 5.0
-    false_alarms_per_job_week: float = 1.0
+    tail_intercept: float = -0.3
+    tail_slope: float = 3.0
+    false_alarms_per_job_week: float = 4.0
     trained_on: dict[str, Any] = field(default_factory=dict)
     quality: dict[str, Any] = field(default_factory=dict)
 
