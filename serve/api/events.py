@@ -31,7 +31,19 @@ BATCH = 200
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Events: ``id``, ``event`` (kind) and ``data`` (JSON) each.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {
+            "text/event-stream": {
+                "schema": {
+                    "type": "object",
+                    "required": ["event", "data"],
+                    "properties": {
+                        "id": {"type": "string"},
+                        "event": {"type": "string"},
+                        "data": {"type": "string", "contentMediaType": "application/json"},
+                    },
+                }
+            }
+        },
     }
 }
 

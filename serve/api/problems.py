@@ -14,6 +14,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from serve.observe import describe
 from serve.store.base import DatabaseError
@@ -85,10 +86,12 @@ def install(app: FastAPI) -> None:
         )
 
     @app.exception_handler(HTTPException)
-    async def on_http(_request: Request, error: HTTPException) -> Response:
+    async def on_http(request: Request, error: HTTPException) -> Response:
         if error.status_code == 400:  # FastAPI's answer to a body that is no text
             return problem_response(422, "body: cannot be read as JSON")
         headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_allowed(app, request))
         return problem_response(error.status_code, str(error.detail), headers=headers)
 
     @app.exception_handler(RequestValidationError)
@@ -109,6 +112,15 @@ def install(app: FastAPI) -> None:
 
     for kind in (OperationalError, InterfaceError, DatabaseError):
         app.add_exception_handler(kind, on_database)
+
+
+def _allowed(app: FastAPI, request: Request) -> list[str]:
+    """Every method of the path: Starlette only knows those of the first route that has it."""
+    methods: set[str] = set()
+    for route in app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= getattr(route, "methods", None) or set()
+    return sorted(methods)
 
 
 def _printable(text: str) -> str:

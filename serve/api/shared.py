@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
 from fastapi import Path, Query
-from pydantic import AfterValidator, AwareDatetime, StringConstraints
+from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,29 +33,27 @@ EntityId = Annotated[str, Path(min_length=1, max_length=600, pattern=r"^[^\x00/]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
-def _in_range(value: datetime) -> datetime:
-    if not 1970 <= value.astimezone(UTC).year <= 2250:
-        raise ValueError("must lie between 1970 and 2250")
-    return value
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:?\d\d)")
 
 
-def _checked(value: datetime) -> datetime:
-    try:
-        return _in_range(value)
-    except OverflowError:
-        raise ValueError("must lie between 1970 and 2250") from None
+def _text_only(value: object) -> object:
+    # Bare numbers mean seconds to one and milliseconds to another.
+    if isinstance(value, datetime) or (isinstance(value, str) and _RFC3339.fullmatch(value)):
+        return value
+    raise ValueError("must be a time with its offset from UTC, such as 2026-01-31T12:00:00Z")
 
 
-Instant = Annotated[AwareDatetime, AfterValidator(_checked)]
+Instant = Annotated[AwareDatetime, BeforeValidator(_text_only)]
 """RFC 3339 with its offset from UTC."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def nanoseconds_of(instant: datetime) -> int:
-    """Exact, unlike `datetime.timestamp`."""
+    """Exact, unlike `datetime.timestamp`; what lies beyond 64 bits becomes the nearest."""
     delta = instant - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 10**9 + delta.microseconds * 1000
+    exact = (delta.days * 86_400 + delta.seconds) * 10**9 + delta.microseconds * 1000
+    return min(max(exact, 0), LARGEST_NS)
 
 
 def encode_cursor(*parts: int | str) -> str:
