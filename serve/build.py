@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -15,6 +16,8 @@ from detect.registry import make_detector
 from ingest.catalogue import Catalogue, CatalogueError
 from ingest.recording_label import RecordingError, read_topology
 from ingest.samples import Rejected
+from models.evidence_model import ModelError
+from models.registry import load_model
 from serve.config import Config, ConfigError
 from serve.decoding import FormatDecoder
 from serve.rejects import RejectFile
@@ -63,8 +66,8 @@ def build_pipeline(config: Config, catalogue: Catalogue) -> Pipeline:
 def detector_factory(config: Config, catalogue: Catalogue) -> DetectorFactory:
     """Makes detectors with the configured model and topology."""
     topology = _topology(config)
-    model = load_model(config.detection.model)
     name = config.detection.detector
+    model = model_of(config.detection.model, name, config.detection.models_dir)
 
     def make(job: str) -> JobDetector:
         return make_detector(name, job, catalogue=catalogue, model=model, topology=topology)
@@ -73,17 +76,11 @@ def detector_factory(config: Config, catalogue: Catalogue) -> DetectorFactory:
     return make
 
 
-def load_model(name: str) -> Any:
-    """A model by name or directory; None lets the detector take the shipped one."""
-    if not name:
-        return None
+def model_of(name: str, detector: str, store: Path | None = None) -> Any:
+    """A model by name or folder; None lets the detector take the shipped one."""
     try:
-        from models.registry import load_model as load  # type: ignore[import-not-found]
-    except ImportError:
-        raise ConfigError(f"detection.model: there is no model {name!r}") from None
-    try:
-        return load(name)
-    except (ValueError, OSError) as error:
+        return load_model(name, detector, store)
+    except (ModelError, OSError) as error:
         raise ConfigError(f"detection.model: {error}") from None
 
 

@@ -141,6 +141,8 @@ class DetectionSettings(Section):
     detector: Literal["evidence", "minder"] = "evidence"
     model: str = ""
     """A model's name or directory; empty = the promoted or the shipped one."""
+    models_dir: Path | None = None
+    """Folder of models; default: ``WEAKLINK_MODELS`` or ``weaklink-models``."""
     catalogue_file: Path | None = None
     """TOML with further metrics and aliases."""
     topology_file: Path | None = None

@@ -11,6 +11,9 @@ from serve.commands.errors import GateError
 
 DETECTORS = ("evidence", "minder", "minder-best", "mahalanobis", "ratio", "null", "random")
 
+LEARNED = ("evidence", "minder", "minder-best")
+"""Detectors with a model."""
+
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -67,9 +70,9 @@ def replay(
 
     from ingest.catalogue import Catalogue
     from ingest.recording import find_recordings
+    from models.registry import load_model
     from replay.runner import ReplayOptions, replay_all
     from replay.score import summarise
-    from serve.build import load_model
     from serve.commands.tables import Progress, print_results
 
     known = Catalogue.default()
@@ -77,7 +80,7 @@ def replay(
         known = known.extended(catalogue)
     options = ReplayOptions(
         detector=detector,
-        model=load_model(model),
+        model=load_model(model, detector) if detector in LEARNED else None,
         catalogue=known,
         history=report is not None,
         reject_dir=rejects,
