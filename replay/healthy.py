@@ -122,8 +122,7 @@ class _Peaks:
     def step(self, panel: PanelEvidence, seconds: float, out: HealthyRecording) -> None:
         if (panel.metrics, panel.rows) != (self._state.metrics, self._state.rows):
             self._state.reindex(panel.metrics, panel.rows)
-        sums = panel.sums.state
-        total = np.maximum(sums["high"], sums["low"])
+        total = np.abs(panel.sums.state["total"])
         highest = np.maximum(self._state["highest"], total)
         over = (total == 0) & (highest >= SMALLEST_PEAK_SECONDS)
         self._keep(over, highest, out)
