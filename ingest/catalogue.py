@@ -59,11 +59,15 @@ class Catalogue:
         Raises
         ------
         CatalogueError
-            One line that names the key and the reason.
+            One line that names the file (if it is one), the key and the reason.
         """
-        if isinstance(entries, (str, Path)):
-            entries = read_toml(Path(entries))
-        return Catalogue(merge(self.entries, entries))
+        if not isinstance(entries, (str, Path)):
+            return Catalogue(merge(self.entries, entries))
+        try:
+            return Catalogue(merge(self.entries, read_toml(Path(entries))))
+        except CatalogueError as error:
+            where = "" if str(error).startswith(f"{entries}: ") else f"{entries}: "
+            raise CatalogueError(f"{where}{error}") from error
 
     def metric(self, name: str) -> Metric:
         """The metric of a canonical name; an unbounded unknown gauge for any other name."""
