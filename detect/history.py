@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detect.detector import ScoreFrame
 from ingest.ticks import TickBlock
+
+JOINED_TICKS = 64
+"""Pieces of history are put together up to this length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,75 @@ class MetricSlice:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSlice:
-    """``scores`` is ``float32 [machine, time]`` (1 = alarm), ``times_ns`` ``int64 [time]``."""
+    """``scores`` is ``float32 [machine, time]`` (1 = alarm), ``times_ns`` ``int64 [time]``.
+
+    ``phases`` names the job's phase at each tick, as of the end of the block it came in.
+    """
 
     machines: tuple[str, ...]
     times_ns: NDArray[np.int64]
     scores: NDArray[np.float32]
     phases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Consecutive ticks with one roster: ``data`` is ``float32 [..., machine, time]``.
+
+    ``names`` are the metrics of values ``[metric, machine, time]``, and for scores
+    ``[machine, time]`` the one phase.
+    """
+
+    start_ns: int
+    tick_ns: int
+    machines: tuple[str, ...]
+    names: tuple[str, ...]
+    data: NDArray[np.float32]
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.data.shape[-1] * self.tick_ns
+
+    def stamps(self) -> NDArray[np.int64]:
+        """Start of every tick."""
+        return self.start_ns + np.arange(self.data.shape[-1], dtype=np.int64) * self.tick_ns
+
+
+class _Pieces:
+    """Pieces in order of time. A live job comes tick by tick; small ones are put together."""
+
+    def __init__(self) -> None:
+        self.kept: deque[_Piece] = deque()
+        self.nbytes = 0
+
+    def append(self, piece: _Piece) -> None:
+        self.nbytes += piece.data.nbytes
+        # Only like sizes are joined, so that a tick is copied six times and not each time.
+        while self.kept and _joins(self.kept[-1], piece):
+            piece = _joined(self.kept.pop(), piece)
+        self.kept.append(piece)
+
+    def drop_oldest(self) -> None:
+        self.nbytes -= self.kept.popleft().data.nbytes
+
+    def within(self, start_ns: int, end_ns: int) -> list[_Piece]:
+        return [p for p in self.kept if p.start_ns < end_ns and p.end_ns > start_ns]
+
+
+def _joins(last: _Piece, piece: _Piece) -> bool:
+    ticks, more = last.data.shape[-1], piece.data.shape[-1]
+    return (
+        ticks <= more
+        and ticks + more <= JOINED_TICKS
+        and last.end_ns == piece.start_ns
+        and last.tick_ns == piece.tick_ns
+        and last.machines == piece.machines
+        and last.names == piece.names
+    )
+
+
+def _joined(last: _Piece, piece: _Piece) -> _Piece:
+    return replace(last, data=np.concatenate((last.data, piece.data), axis=-1))
 
 
 class History:
@@ -44,48 +110,45 @@ class History:
 
     def __init__(self, limit_bytes: int):
         self.limit_bytes = limit_bytes
-        self._blocks: deque[TickBlock] = deque()
-        self._values: deque[NDArray[np.float32]] = deque()
-        self._frames: deque[ScoreFrame] = deque()
-        self._bytes = 0
+        self._values = _Pieces()
+        self._scores = _Pieces()
 
     def add(self, block: TickBlock, frames: list[ScoreFrame]) -> None:
         """Append a block and its score frames, dropping the oldest beyond the bound."""
-        values = block.machine_panel.values.astype(np.float32)
-        # Only the header of the block is kept: its arrays are float64 and may be views.
-        self._blocks.append(block)
-        self._values.append(values)
-        self._frames.extend(frames)
-        self._bytes += values.nbytes + sum(f.scores.nbytes for f in frames)
-        while self._bytes > self.limit_bytes and len(self._blocks) > 1:
-            self._blocks.popleft()
-            self._bytes -= self._values.popleft().nbytes
-            start = self._blocks[0].start_ns
-            while self._frames and self._frames[0].start_ns < start:
-                self._bytes -= self._frames.popleft().scores.nbytes
+        panel = block.machine_panel
+        # A copy, and only of the values: the block's arrays may be views of larger ones.
+        values = panel.values.astype(np.float32)
+        self._values.append(
+            _Piece(block.start_ns, block.tick_ns, block.machines, panel.metrics, values)
+        )
+        for f in frames:
+            self._scores.append(_Piece(f.start_ns, f.tick_ns, f.machines, (f.phase,), f.scores))
+        while len(self._values.kept) > 1 and self._nbytes() > self.limit_bytes:
+            self._values.drop_oldest()
+            start = self._values.kept[0].start_ns
+            while self._scores.kept and self._scores.kept[0].end_ns <= start:
+                self._scores.drop_oldest()
+
+    def _nbytes(self) -> int:
+        return self._values.nbytes + self._scores.nbytes
 
     def metrics(
         self, start_ns: int, end_ns: int, names: tuple[str, ...] | None = None
     ) -> MetricSlice:
         """Values of ``names`` (None = all) for ticks that start within ``[start, end)``."""
-        kept = [
-            (b, v)
-            for b, v in zip(self._blocks, self._values, strict=True)
-            if b.start_ns < end_ns and b.start_ns + b.ticks * b.tick_ns > start_ns
-        ]
-        metrics = names or tuple(sorted({m for b, _ in kept for m in b.machine_panel.metrics}))
-        machines = tuple(sorted({m for b, _ in kept for m in b.machines}))
+        kept = self._values.within(start_ns, end_ns)
+        metrics = names or tuple(sorted({m for p in kept for m in p.names}))
+        machines = tuple(sorted({m for p in kept for m in p.machines}))
         row = {m: i for i, m in enumerate(machines)}
         parts, times = [], []
-        for block, values in kept:
-            stamps = block.start_ns + np.arange(block.ticks, dtype=np.int64) * block.tick_ns
+        for piece in kept:
+            stamps = piece.stamps()
             inside = (stamps >= start_ns) & (stamps < end_ns)
             part = np.full((len(metrics), len(machines), int(inside.sum())), np.nan, np.float32)
-            rows = [row[m] for m in block.machines]
+            rows = [row[m] for m in piece.machines]
             for k, metric in enumerate(metrics):
-                if metric in block.machine_panel.metrics:
-                    source = block.machine_panel.metrics.index(metric)
-                    part[k, rows] = values[source][:, inside]
+                if metric in piece.names:
+                    part[k, rows] = piece.data[piece.names.index(metric)][:, inside]
             parts.append(part)
             times.append(stamps[inside])
         shape = (len(metrics), len(machines), 0)
@@ -98,20 +161,18 @@ class History:
 
     def scores(self, start_ns: int, end_ns: int) -> ScoreSlice:
         """Scores of every machine for ticks that start within ``[start, end)``."""
-        frames = [f for f in self._frames if f.start_ns < end_ns]
-        machines = tuple(sorted({m for f in frames for m in f.machines}))
+        kept = self._scores.within(start_ns, end_ns)
+        machines = tuple(sorted({m for p in kept for m in p.machines}))
         row = {m: i for i, m in enumerate(machines)}
         parts, times, phases = [], [], []
-        for frame in frames:
-            stamps = frame.start_ns + np.arange(frame.scores.shape[1]) * frame.tick_ns
+        for piece in kept:
+            stamps = piece.stamps()
             inside = (stamps >= start_ns) & (stamps < end_ns)
-            if not inside.any():
-                continue
             part = np.full((len(machines), int(inside.sum())), np.nan, np.float32)
-            part[[row[m] for m in frame.machines]] = frame.scores[:, inside]
+            part[[row[m] for m in piece.machines]] = piece.data[:, inside]
             parts.append(part)
-            times.append(stamps[inside].astype(np.int64))
-            phases.extend([frame.phase] * int(inside.sum()))
+            times.append(stamps[inside])
+            phases.extend(piece.names * int(inside.sum()))
         return ScoreSlice(
             machines,
             np.concatenate(times) if times else np.zeros(0, np.int64),
