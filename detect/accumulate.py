@@ -2,11 +2,14 @@
 
 Page's cumulative sum (Page, *Biometrika* 41, 1954) per metric, direction and test, with the
 log-likelihood increment replaced by a clipped linear score (Huber's robust sequential test), so
-that no single sample, however wild, adds more than its own duration. One second at or beyond
-``FULL`` standard deviations adds one second; below ``START`` evidence is taken back.
+that no single sample, however wild, adds more than its own duration (times the trust in it and,
+below the peers, the metric's ``low_counts``). One second at or beyond ``FULL`` standard
+deviations adds one second; below ``START`` evidence is taken back. Sums are signed: positive =
+above the peers.
 
 Correlated metrics are one witness: within a family only the strongest metric counts. Families
-are fused by a p-norm between "the strongest alone" (p = inf) and "all are independent" (p = 1).
+are fused by a p-norm between "the strongest alone" (p = inf) and "all are independent" (p = 1,
+the one in use).
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ class EvidenceSums:
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
 
     def step(self, r: Residuals, tick_seconds: float, trust: Array, idle: bool) -> None:
-        """Add one tick. ``trust`` ``[R]`` in 0..1 scales growth; ``idle``: the job rests now."""
+        """Add one tick. ``trust`` ``[R]`` in 0..1.5 scales growth; ``idle``: the job rests now."""
         seconds = min(tick_seconds, MAX_STEP_SECONDS)
         total = self.state["total"]
         grow = np.abs(r.z)

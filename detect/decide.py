@@ -228,8 +228,7 @@ class Decision:
 
     def _undetermined(self, st: Standing, members: list[int], waited: float) -> list[AlertChange]:
         """Something is odd and nobody can be singled out: shown after a while, never paged."""
-        known = any(item.alert.verdict == "undetermined" for item in self.open)
-        if known or self.open or waited < UNDETERMINED_SECONDS:
+        if self.open or waited < UNDETERMINED_SECONDS:
             return []
         return [self._open(st, "undetermined", members)]
 

@@ -56,7 +56,6 @@ class EvidenceDetector:
         self.phase = JobPhase(self.machine_panel.family)
         self.trust = Trust()
         self.decision = Decision(job, catalogue, model, self.topology)
-        self._machines: tuple[str, ...] = ()
         self._roster: int | None = None
         self._frames: list[ScoreFrame] = []
 
@@ -100,7 +99,6 @@ class EvidenceDetector:
                 self.gpu_panel = PanelEvidence(self.catalogue, self.model)
             self.gpu_panel.reindex(block.gpu_panel, block.machines, seconds)
         self._roster = block.roster
-        self._machines = block.machines
         return self.decision.roster(block.machines, block.start_ns)
 
     def _threshold(self, block: TickBlock) -> float:
@@ -158,7 +156,6 @@ class EvidenceDetector:
             "phase": self.phase.snapshot(),
             "trust": self.trust.state.snapshot(),
             "decision": self.decision.snapshot(),
-            "machines": list(self._machines),
         }
 
     def restore(self, state: State) -> None:
@@ -173,5 +170,4 @@ class EvidenceDetector:
         self.phase.restore(state["phase"])
         self.trust.state.restore(state["trust"])
         self.decision.restore(state["decision"])
-        self._machines = tuple(state["machines"])
         self._roster = None

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from detect.alert import Evidence, Manifestation
 from detect.panel import PanelEvidence
@@ -97,9 +96,3 @@ def manifestation(evidence: Sequence[Evidence], phase: JobPhase) -> Manifestatio
     if phase.name in ("idle", "stalled"):
         return "fail_hang"
     return "fail_slow" if evidence else "unknown"
-
-
-def odd_share(scores: NDArray[np.float64], level: float, present: NDArray[np.bool_]) -> float:
-    """Share of the present rows whose score is at least ``level``."""
-    count = int(present.sum())
-    return float((present & (scores >= level)).sum()) / count if count else 0.0

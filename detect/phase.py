@@ -47,13 +47,11 @@ class JobPhase:
         self.gap_seconds = 0.0
         self.usual_gap = 0.0
         self.idle_seen = 0
-        self.longest_idle = 0.0
         self.compute = 1.0
         self.talk = 1.0
         self.over = False
         self._compute: NDArray[np.int64] = np.zeros(0, np.int64)
         self._talk: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._rest: NDArray[np.int64] = np.zeros(0, np.int64)
         self._used: NDArray[np.int64] = np.zeros(0, np.int64)
 
     def reindex(self, metrics: tuple[str, ...]) -> None:
@@ -70,7 +68,6 @@ class JobPhase:
         self._compute = np.array(compute, np.int64)
         self._talk = np.array(talk, np.int64)
         rest = [i for i, m in enumerate(metrics) if m in SPINS or m in HOST]
-        self._rest = np.array(rest, np.int64)
         self._used = np.array(compute + talk + rest, np.int64)
 
     def step(self, centre: Array, tick_seconds: float) -> None:
@@ -127,10 +124,8 @@ class JobPhase:
         return "running"
 
     def _patience(self) -> float:
-        """Seconds after which resting is a stall: longer than this job ever rested before."""
-        if self.idle_seen < 2:
-            return STALL_SECONDS
-        return min(STALL_SECONDS, max(SHORTEST_STALL_SECONDS, 1.5 * self.longest_idle))
+        """Seconds after which resting is a stall: fewer when the job is seen to rest and go on."""
+        return STALL_SECONDS if self.idle_seen < 2 else SHORTEST_STALL_SECONDS
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
@@ -141,7 +136,6 @@ class JobPhase:
             "gap_seconds": self.gap_seconds,
             "usual_gap": self.usual_gap,
             "idle_seen": self.idle_seen,
-            "longest_idle": self.longest_idle,
             "compute": self.compute,
             "talk": self.talk,
             "over": self.over,

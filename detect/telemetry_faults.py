@@ -1,7 +1,7 @@
 """Telemetry that must not be mistaken for hardware: frozen, zeroed or never measured values.
 
 Each rule turns values into "missing", a state of its own: neither evidence of health nor a
-verdict. What is masked is counted, so that the page can say "telemetry fault".
+verdict. ``frozen`` and ``zeroed`` say which rows were masked at the last tick.
 """
 
 from __future__ import annotations

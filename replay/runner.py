@@ -180,7 +180,7 @@ def _drive(
             if not table.num_rows:
                 continue
             ts = table["ts"].to_numpy().astype("datetime64[ns]").astype("int64")
-            first = int(ts[0]) if not machines else min(first, int(ts.min()))
+            first = min(first, int(ts.min())) if machines else int(ts.min())
             last = max(last, int(ts.max()))
             machines.update(table["machine"].unique().to_pylist())
             began = time.process_time()
@@ -200,7 +200,7 @@ def _drive(
 
 
 def _alerts(changes: Sequence[AlertChange]) -> tuple[list[Alert], list[Alert]]:
-    """Every alert in its last state, and as it was when it opened or was corrected."""
+    """Every alert in its last state, and as it was when it opened (a later correction is late)."""
     last: dict[str, Alert] = {}
     opened: list[Alert] = []
     for change in changes:
