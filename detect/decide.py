@@ -376,8 +376,10 @@ class Decision:
             evidence=explanation.evidence,
             onset_ns=min(explanation.onset_ns, item.alert.onset_ns),
             detected_at_ns=st.at_ns,
+            manifestation=manifestation(explanation.evidence, st.phase),
             note=f"corrected: {item.alert.machine} was named first",
         )
+        alert = replace(alert, recommended_action=ACTIONS[alert.manifestation])
         item.alert = self._rate(alert, float(scores[best]), len(st.machines))
         item.signature, item.top_score = explanation.signature, float(scores[best])
         item.updated_ns, item.quiet_seconds = st.at_ns, 0.0
