@@ -27,7 +27,7 @@ MEMBER = 0.7
 CLEAR = 1.5
 """A machine this many times ahead of the next is named at once."""
 GRACE_SECONDS = 10.0
-UNEXPLAINED = 1.5
+UNEXPLAINED = 3.0
 TOGETHER_NS = 15 * 10**9
 JOB_WIDE = 0.4
 FEW = 0.3
