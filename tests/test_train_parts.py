@@ -1,0 +1,95 @@
+"""Parts of training: tails, the split by job, scales."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ingest.catalogue import Catalogue
+from ingest.recording import Label
+from models.evidence_model import EvidenceModel
+from replay.healthy import HealthyMetric, HealthyRecording
+from replay.tails import Tail, fit_tail
+from replay.train import learn_scales, learn_tail, split_by_job
+
+METRIC = "gpu_power_watts"
+
+
+def _recording(hours: float, peaks: list[float], noise: float = 0.01) -> HealthyRecording:
+    metric = HealthyMetric(hours, noise, 0.05, [peaks, [], [], []])
+    return HealthyRecording(hours, hours, {METRIC: metric}, [])
+
+
+def test_a_tail_is_found_again_in_many_peaks() -> None:
+    rng = np.random.default_rng(3)
+    hours = 10_000.0
+    true = Tail(math.log(0.05) + 4.0 * 0.4, 4.0)
+    peaks = 0.4 + rng.exponential(1 / 4.0, rng.poisson(0.05 * hours))
+    found = fit_tail(peaks, hours, 0.4, Tail(0.0, 9.0))
+    assert found.rate(1.0) == pytest.approx(true.rate(1.0), rel=0.5)
+    assert found.level(true.rate(1.0)) == pytest.approx(1.0, rel=0.15)
+
+
+def test_without_data_the_tail_is_the_prior() -> None:
+    prior = Tail(0.5, 6.0)
+    found = fit_tail(np.zeros(0), 0.0, 0.4, prior)
+    assert found.rate(1.2) == pytest.approx(prior.rate(1.2))
+
+
+def test_quiet_hours_lower_the_rate_and_never_to_nothing() -> None:
+    prior = Tail(0.5, 6.0)
+    found = fit_tail(np.zeros(0), 1000.0, 0.4, prior)
+    assert 0 < found.rate(1.0) < 0.1 * prior.rate(1.0)
+
+
+def test_a_learned_tail_gives_a_threshold_for_the_asked_rate() -> None:
+    alarms = [HealthyRecording(500.0, 500.0, {}, [0.5, 0.6, 0.8, 0.45, 1.1])]
+    tail = learn_tail(alarms, EvidenceModel(tail_intercept=0.0, tail_slope=5.0))
+    model = EvidenceModel(tail_intercept=tail.intercept, tail_slope=tail.slope)
+    level = model.threshold(16, 0.5)
+    assert model.false_alarm_rate(level, 16) == pytest.approx(0.5)
+    assert model.threshold(16, 0.05) > level
+
+
+def test_long_healthy_excursions_raise_the_hold() -> None:
+    base, catalogue = EvidenceModel(), Catalogue.default()
+    usual = base.scale(METRIC, "power").hold_fast
+    rng = np.random.default_rng(4)
+    long = (1.5 * usual * rng.uniform(0.8, 1.2, 60)).tolist()
+    high = learn_scales([_recording(2000.0, long)], base, catalogue)[METRIC].hold_fast
+    calm = learn_scales([_recording(2000.0, [2.0, 3.0])], base, catalogue)[METRIC].hold_fast
+    assert calm < usual < high
+    assert calm >= 0.5 * usual
+
+
+def test_a_few_minutes_change_little() -> None:
+    base, catalogue = EvidenceModel(), Catalogue.default()
+    usual = base.scale(METRIC, "power")
+    found = learn_scales([_recording(0.5, [100.0], noise=0.5)], base, catalogue)[METRIC]
+    assert found.hold_fast == pytest.approx(usual.hold_fast, rel=0.1)
+    assert found.floor <= 1.5 * usual.floor
+
+
+def test_one_job_is_never_on_both_sides() -> None:
+    labels: dict[Path, Label | None] = {
+        Path(f"r{i}"): Label(f"job{i % 7}", (), None) for i in range(40)
+    }
+    learn, measure, held_out = split_by_job(labels)
+    jobs = [{labels[p].job for p in side} for side in (learn, measure)]  # type: ignore[union-attr]
+    assert held_out
+    assert jobs[0].isdisjoint(jobs[1])
+    assert sorted([*learn, *measure]) == sorted(labels)
+
+
+def test_the_split_does_not_depend_on_the_order() -> None:
+    labels: dict[Path, Label | None] = {Path(f"r{i}"): Label(f"job{i}", ()) for i in range(9)}
+    again = dict(reversed(labels.items()))
+    assert set(split_by_job(labels)[1]) == set(split_by_job(again)[1])
+
+
+def test_with_one_job_nothing_is_held_out_and_that_is_said() -> None:
+    labels: dict[Path, Label | None] = {Path("a"): Label("j", ()), Path("b"): Label("j", ())}
+    assert split_by_job(labels) == ([Path("a"), Path("b")], [Path("a"), Path("b")], False)
