@@ -51,13 +51,17 @@ class EvidenceDetector:
         self.model = model
         self.topology = topology or {}
         self.false_alarms_per_job_week = false_alarms_per_job_week
-        self.machine_panel = PanelEvidence(catalogue, model)
+        self._frames: list[ScoreFrame] = []
+        self._start()
+
+    def _start(self) -> None:
+        """Nothing is known of the run."""
+        self.machine_panel = PanelEvidence(self.catalogue, self.model)
         self.gpu_panel: PanelEvidence | None = None
         self.phase = JobPhase(self.machine_panel.family)
         self.trust = Trust()
-        self.decision = Decision(job, catalogue, model, self.topology)
+        self.decision = Decision(self.job, self.catalogue, self.model, self.topology)
         self._roster: int | None = None
-        self._frames: list[ScoreFrame] = []
 
     def update(self, block: TickBlock) -> list[AlertChange]:
         """Take in closed ticks; see `JobDetector`."""
@@ -140,7 +144,9 @@ class EvidenceDetector:
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""
-        return self.decision.finish(at_ns)
+        changes = self.decision.finish(at_ns)
+        self._start()
+        return changes
 
     def take_scores(self) -> list[ScoreFrame]:
         """Scores since the last call; see `JobDetector`."""
