@@ -58,7 +58,7 @@ class _Piece:
 
     @property
     def end_ns(self) -> int:
-        return self.start_ns + self.data.shape[-1] * self.tick_ns
+        return self.start_ns + int(self.data.shape[-1]) * self.tick_ns
 
     def stamps(self) -> NDArray[np.int64]:
         """Start of every tick."""
@@ -164,7 +164,8 @@ class History:
         kept = self._scores.within(start_ns, end_ns)
         machines = tuple(sorted({m for p in kept for m in p.machines}))
         row = {m: i for i, m in enumerate(machines)}
-        parts, times, phases = [], [], []
+        parts, times = [], []
+        phases: list[str] = []
         for piece in kept:
             stamps = piece.stamps()
             inside = (stamps >= start_ns) & (stamps < end_ns)
