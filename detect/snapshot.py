@@ -94,5 +94,5 @@ def decode_state(data: bytes, *, limit_bytes: int = 256 << 20) -> State:
 
     try:
         return cast(State, walk(tree))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"damaged state: {error}") from error
