@@ -105,4 +105,4 @@ def test_the_wheel_holds_nothing_else(wheel: set[str]) -> None:
 @pytest.mark.slow
 def test_the_wheel_carries_the_licence_and_the_command(wheel: set[str]) -> None:
     inside = {name.split(".dist-info/")[1] for name in wheel if ".dist-info/" in name}
-    assert {"licenses/LICENSE", "entry_points.txt"} <= inside
+    assert {"licenses/LICENSE", "licenses/NOTICE", "entry_points.txt"} <= inside
