@@ -39,6 +39,10 @@ COMPANION_SIZE = 0.33
 COMPANION_Z = 2.0
 QUIET = 0.2
 QUIET_SECONDS = 120.0
+HABIT = 1.25
+HABIT_LIMIT = 2.5
+HABIT_HALF_LIFE_SECONDS = 3600.0
+HABITS = 64
 UPDATE_SECONDS = 60.0
 UNDETERMINED_SECONDS = 180.0
 CORRECT_SECONDS = 300.0
@@ -92,6 +96,7 @@ class Decision:
         self.open: list[OpenAlert] = []
         self.silence = Silence()
         self._crossed_ns: int | None = None
+        self._past: dict[str, tuple[float, int]] = {}
 
     def step(self, st: Standing) -> list[AlertChange]:
         """One tick; changes in the order they happened."""
@@ -125,6 +130,7 @@ class Decision:
         covered = self.named()
         free = np.array([m not in covered for m in st.machines], np.bool_) & st.present
         level = np.where(free, st.scores, 0.0) / st.threshold
+        self._expect_habits(st, level)
         companions = self._companions(st, level)
         if companions:
             return [self._open(st, "machine", [i]) for i in companions]
@@ -163,6 +169,14 @@ class Decision:
         if odd.size <= max(2.0, FEW * st.present.sum()):
             return [self._open(st, "machine", [i]) for i in crossed]
         return self._undetermined(st, members, waited)
+
+    def _expect_habits(self, st: Standing, level: NDArray[np.float64]) -> None:
+        """What came, was told and went by itself is told again only when it is worse, in place."""
+        for machine, (top, at_ns) in self._past.items():
+            if machine not in st.machines:
+                continue
+            faded = HABIT * top * 2.0 ** (-(st.at_ns - at_ns) / 1e9 / HABIT_HALF_LIFE_SECONDS)
+            level[st.machines.index(machine)] /= min(max(1.0, faded / st.threshold), HABIT_LIMIT)
 
     def _together(self, st: Standing, first: int, odd: NDArray[np.int64]) -> bool:
         """Whether others became odd at about the same moment as the first."""
@@ -323,6 +337,8 @@ class Decision:
             if here:
                 item.quiet_seconds = item.quiet_seconds + st.tick_seconds if quiet else 0.0
             if item.quiet_seconds >= QUIET_SECONDS:
+                for machine in item.alert.machines[:HABITS]:
+                    self._past[machine] = (item.top_score, st.at_ns)
                 changes.append(self._resolve(item, st.at_ns, "back among its peers"))
                 continue
             change = (
@@ -396,6 +412,7 @@ class Decision:
         return {
             "open": [asdict(item) for item in self.open],
             "crossed_ns": self._crossed_ns,
+            "past": [[m, top, at_ns] for m, (top, at_ns) in self._past.items()],
             "silence": self.silence.snapshot(),
         }
 
@@ -409,6 +426,7 @@ class Decision:
             data["fault_types"] = tuple((t, p) for t, p in data["fault_types"])
             self.open.append(OpenAlert(**{**row, "alert": Alert(**data)}))
         self._crossed_ns = tree["crossed_ns"]
+        self._past = {m: (top, at_ns) for m, top, at_ns in tree["past"]}
         self.silence.restore(tree["silence"])
 
 
