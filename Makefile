@@ -17,7 +17,7 @@ help:
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev,postgresql,apprise]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,postgresql,apprise,lstm]'
 	touch $(STAMP)
 
 demo: $(STAMP)
