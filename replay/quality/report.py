@@ -88,8 +88,10 @@ def result_json(measured: Measured, detectors: Sequence[str], origin: Origin) ->
 
 def tables(measured: Measured, detectors: Sequence[str]) -> list[Table]:
     """Every table of the report: the total, each workload, then the first detector in detail."""
-    out = []
+    out: list[Table] = []
     names = _workloads(measured.rows)
+    if not names:
+        return out
     if all(name in names for name in TOTALS):
         about = "Faulty and healthy recordings together; false alarms of both count."
         out.append(_by_detector("core and healthy", about, measured.rows, TOTALS, detectors))
@@ -103,7 +105,7 @@ def tables(measured: Measured, detectors: Sequence[str]) -> list[Table]:
         rows = _rows(measured.rows, shown, detector)
         out.append(_groups(f"{detector} on {shown[0]} by fault", "fault", by_type(rows)))
         out.append(_groups(f"{detector} on {shown[0]} by machines", "machines", by_machines(rows)))
-    return out if measured.rows else []
+    return out
 
 
 def completeness(measured: Measured) -> str:
