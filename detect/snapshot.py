@@ -57,7 +57,7 @@ def encode_state(state: State, *, limit_bytes: int = 256 << 20) -> bytes:
     if total > limit_bytes:
         raise ValueError(f"state of {total} bytes is over the bound of {limit_bytes}")
     body = b"".join((len(tree).to_bytes(8, "little"), tree, *blocks))
-    return MAGIC + zstandard.ZstdCompressor(level=1).compress(body)
+    return MAGIC + zstandard.ZstdCompressor(level=1, write_checksum=True).compress(body)
 
 
 def decode_state(data: bytes, *, limit_bytes: int = 256 << 20) -> State:
