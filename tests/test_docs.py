@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from detect.registry import DETECTORS
 from serve.cli import cli
-from serve.config import Config
+from serve.config import Config, load_config
 from serve.kafka.metrics import EVENTS, KafkaCollector
 from serve.metrics import REJECT_REASONS, STAGES, Metrics
 from serve.notify.events import NotifyEvents
@@ -230,3 +230,15 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "configuration.md"])
+def test_every_example_of_a_configuration_is_valid(page: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("sqlite://")
+    examples = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    assert examples
+    for number, example in enumerate(examples):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(re.sub(r'"/run/secrets/[^"]*"', f'"{secret}"', example))
+        load_config(path, {})
