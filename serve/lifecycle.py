@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sqlalchemy import or_, select
+from sqlalchemy import false, or_, select
 from sqlalchemy.orm import Session
 
 from detect.alert import Alert, AlertChange
@@ -88,8 +88,10 @@ class Lifecycle:
         ``watermarks`` is how far (event time) this process's jobs are; others are looked up.
         """
         applied, telling = self._begin(session, now_ns)
-        unsettled = select(AlertRow).where(AlertRow.status != "resolved").order_by(AlertRow.id)
-        for row in session.scalars(unsettled):
+        unsettled = select(AlertRow).where(
+            AlertRow.settled == false(), AlertRow.status != "resolved"
+        )
+        for row in session.scalars(unsettled.order_by(AlertRow.id)):
             seen = (watermarks or {}).get(row.job) or _stored_watermark(session, row.job)
             telling.consider(row, max(seen, row.event_at_ns), new=False)
         due = select(AlertRow).where(AlertRow.resolve_due_ns <= now_ns).order_by(AlertRow.id)

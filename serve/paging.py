@@ -96,3 +96,9 @@ def decide(now: Situation) -> Reason:
     if now.storm:
         return "storm"
     return "page"
+
+
+TIMELY: frozenset[Reason] = frozenset(
+    {"settling", "shadow", "maintenance", "silence", "stale", "breaker"}
+)
+"""Reasons that pass with time: such an alert is looked at again while it is open."""

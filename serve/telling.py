@@ -19,7 +19,7 @@ from replay.view.words import alert_headline, evidence_sentence
 from serve.config import AlertSettings
 from serve.links import Links
 from serve.notice import Notice, NoticeKind
-from serve.paging import Reason, Situation, decide
+from serve.paging import TIMELY, Reason, Situation, decide
 from serve.silences import active_silences, covering
 from serve.store.codec import alert_from_row
 from serve.store.events import append_event
@@ -78,6 +78,7 @@ class Telling:
                 breaker=at_stake and (self._breaker()["open"] or self._breaker_trips()),
             )
         )
+        row.settled = reason not in TIMELY
         lasting = reason in {"known", "settling", "resolved"}
         first = row.page_reason != reason
         if new or (first and not lasting):
@@ -284,7 +285,7 @@ class Telling:
         )
         # The closing message speaks for them all: no flood when the breaker closes.
         for row in held:
-            row.paged_at_ns = self.now_ns
+            row.paged_at_ns, row.settled = self.now_ns, True
         self._tell_breaker(state, opens=False, held=held)
         self._store_breaker({"open": False})
 

@@ -388,3 +388,14 @@ def test_readers_of_sqlite_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     with database.read() as reader:
         assert len(events_after(reader, 0)) == 1
     database.close()
+
+
+def test_migrations_stand_in_one_line() -> None:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", "serve/store/migrations")
+    script = ScriptDirectory.from_config(config)
+    assert len(script.get_heads()) == 1
+    assert script.get_base() == "0001"

@@ -21,7 +21,8 @@ class AlertRow(Base):
     the life cycle's. ``version`` counts changes (the ETag). (``event_at_ns``,
     ``event_ordinal``) is the last change of detection applied: event time, and the how
     manieth of that time. ``paged_at_ns`` is when people were told; ``page_reason`` says how,
-    or why not yet. ``told_machines`` is what they were told in a message of its own; None
+    or why not yet; ``settled`` says that time alone cannot change the decision.
+    ``told_machines`` is what they were told in a message of its own; None
     if only a storm's or the breaker's message spoke of it. ``resolve_due_ns`` is when they
     will be told of its end, unless it comes back before.
     """
@@ -32,6 +33,8 @@ class AlertRow(Base):
         Index("ix_alerts_job", "job", "detected_at_ns"),
         Index("ix_alerts_status", "status", "detected_at_ns"),
         Index("ix_alerts_changed", "changed_at_ns"),
+        Index("ix_alerts_settled", "settled", "status"),
+        Index("ix_alerts_due", "resolve_due_ns"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -53,6 +56,7 @@ class AlertRow(Base):
     resolved_by: Mapped[str | None]
     resolve_due_ns: Mapped[int | None]
     page_reason: Mapped[str] = mapped_column(default="")
+    settled: Mapped[bool] = mapped_column(default=False)
     paged_at_ns: Mapped[int | None]
     told_machines: Mapped[list[str] | None] = mapped_column(Json)
     notices: Mapped[int] = mapped_column(default=0)

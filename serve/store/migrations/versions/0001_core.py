@@ -1,6 +1,6 @@
 """The life cycle, the event log, the history and the service's own tables.
 
-Another area's tables come in a file of their own with ``down_revision = "0001"``.
+Further areas' tables come in files of their own, one after the other.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("resolved_by", sa.Text(), nullable=True),
         sa.Column("resolve_due_ns", sa.BigInteger(), nullable=True),
         sa.Column("page_reason", sa.Text(), nullable=False),
+        sa.Column("settled", sa.Boolean(), nullable=False),
         sa.Column("paged_at_ns", sa.BigInteger(), nullable=True),
         sa.Column("told_machines", sa.Text(), nullable=True),
         sa.Column("notices", sa.BigInteger(), nullable=False),
@@ -44,8 +45,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_alerts")),
     )
     op.create_index("ix_alerts_changed", "alerts", ["changed_at_ns"], unique=False)
+    op.create_index("ix_alerts_due", "alerts", ["resolve_due_ns"], unique=False)
     op.create_index("ix_alerts_job", "alerts", ["job", "detected_at_ns"], unique=False)
     op.create_index("ix_alerts_order", "alerts", ["detected_at_ns", "id"], unique=False)
+    op.create_index("ix_alerts_settled", "alerts", ["settled", "status"], unique=False)
     op.create_index("ix_alerts_status", "alerts", ["status", "detected_at_ns"], unique=False)
     op.create_table(
         "events",
