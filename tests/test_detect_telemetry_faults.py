@@ -1,0 +1,172 @@
+"""Frozen, zeroed and never exported values become missing; what is real stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from detect.telemetry_faults import TelemetryFaults
+from detect.topology import shared_by
+from tests.detect_support import family
+
+METRICS = (
+    "cpu_usage_ratio",
+    "gpu_power_watts",
+    "gpu_sm_active_ratio",
+    "gpu_tensor_active_ratio",
+    "nvlink_tx_bytes_per_second",
+)
+CPU, POWER, SM, TENSOR, NVLINK = range(5)
+ROWS = 6
+Array = NDArray[np.float64]
+
+
+def healthy(ticks: int) -> Array:
+    rng = np.random.default_rng(0)
+    levels = np.array([0.3, 5000.0, 0.9, 0.5, 1e10])[:, None, None]
+    values: Array = levels * rng.normal(1.0, 0.02, (len(METRICS), ROWS, ticks))
+    return values
+
+
+def masked(values: Array, worst_z: Array | None = None, tick_seconds: float = 1.0) -> Array:
+    """What is left of ``[M, R, T]``; ``worst_z`` is ``[R, T]``."""
+    faults = TelemetryFaults(family)
+    faults.reindex(METRICS, tuple(f"m{i}" for i in range(values.shape[1])))
+    out = np.empty_like(values)
+    for k in range(values.shape[2]):
+        calm = np.zeros(values.shape[1]) if worst_z is None else worst_z[:, k]
+        out[:, :, k] = faults.mask(values[:, :, k], calm, tick_seconds)
+    return out
+
+
+def frozen(at: int, ticks: int) -> Array:
+    values = healthy(ticks)
+    values[:, 1, at:] = values[:, 1, at : at + 1]
+    return values
+
+
+def test_healthy_values_pass_unchanged() -> None:
+    values = healthy(60)
+    assert np.array_equal(masked(values), values)
+
+
+def test_an_exporter_that_froze_in_line_with_the_peers_is_missing_within_seconds() -> None:
+    left = masked(frozen(30, 60))
+    assert np.isfinite(left[:, :, :34]).all()
+    assert np.isnan(left[:, 1, 36:]).all()
+    assert np.isfinite(left[:, [0, 2, 3, 4, 5]]).all()
+
+
+def test_a_machine_that_jumped_before_it_stood_still_is_real() -> None:
+    values = healthy(60)
+    values[:, 1, 30:] = 0.0
+    values[POWER, 1, 30:] = 900.0
+    z = np.zeros((ROWS, 60))
+    z[1, 31:] = 12.0
+    assert np.isfinite(masked(values, z)[[CPU, POWER], 1]).all()
+
+
+def test_a_frozen_row_that_moves_again_is_back() -> None:
+    values = frozen(30, 80)
+    values[:, 1, 60:] = healthy(80)[:, 1, 60:]
+    assert np.isfinite(masked(values)[:, 1, 61:]).all()
+
+
+def test_metrics_that_most_rows_repeat_say_nothing_of_freezing() -> None:
+    values = np.tile(healthy(1), (1, 1, 60))
+    assert np.isfinite(masked(values)).all()
+
+
+@pytest.mark.parametrize(("tick_seconds", "ticks"), [(1.0, 5), (15.0, 3)])
+def test_freezing_takes_five_seconds_and_three_ticks(tick_seconds: float, ticks: int) -> None:
+    left = masked(frozen(30, 60), tick_seconds=tick_seconds)
+    assert int(np.flatnonzero(np.isnan(left[CPU, 1]))[0]) == 30 + ticks
+
+
+def zeroed(power: float) -> Array:
+    values = healthy(40)
+    values[[SM, TENSOR, NVLINK], 2, 20:] = 0.0
+    values[POWER, 2, 20:] *= power
+    return values
+
+
+def test_profiling_zeros_beside_real_power_are_missing() -> None:
+    left = masked(zeroed(power=1.0))
+    assert np.isnan(left[[SM, TENSOR, NVLINK], 2, 20:]).all()
+    assert np.isfinite(left[[CPU, POWER], 2]).all()
+
+
+def test_zeros_of_a_machine_without_power_are_real() -> None:
+    values = zeroed(power=0.2)
+    assert np.array_equal(masked(values), values)
+
+
+def test_zeros_on_every_machine_are_the_jobs() -> None:
+    values = healthy(40)
+    values[[SM, TENSOR, NVLINK], :, 20:] = 0.0
+    assert np.array_equal(masked(values), values)
+
+
+def test_a_field_that_one_machine_never_exports_is_missing_there() -> None:
+    values = healthy(40)
+    values[NVLINK, 3] = 0.0
+    left = masked(values)
+    assert np.isnan(left[NVLINK, 3]).all()
+    assert np.isfinite(np.delete(left, 3, axis=1)).all()
+
+
+def test_a_field_that_fell_to_zero_is_real() -> None:
+    values = healthy(40)
+    values[NVLINK, 3, 10:] = 0.0
+    assert np.isfinite(masked(values)).all()
+
+
+def test_a_field_that_is_zero_on_most_machines_is_real() -> None:
+    values = healthy(40)
+    values[NVLINK, :4] = 0.0
+    assert np.isfinite(masked(values)).all()
+
+
+def test_the_input_is_left_as_it_was() -> None:
+    values = zeroed(power=1.0)
+    before = values.copy()
+    masked(values)
+    assert np.array_equal(values, before)
+
+
+MACHINES = [f"m{i}" for i in range(8)]
+TOPOLOGY = {
+    m: {"leaf_switch": f"sw{i // 4}", "rack": f"r{i // 2}", "data_rank": i, "cluster": "c"}
+    for i, m in enumerate(MACHINES)
+}
+
+
+def test_what_odd_machines_share_is_the_first_physical_thing_that_fits() -> None:
+    found = shared_by(MACHINES[4:], TOPOLOGY, MACHINES)
+    assert found is not None
+    assert (found.name, found.machines) == ("leaf_switch=sw1", frozenset(MACHINES[4:]))
+
+
+def test_a_part_of_a_switch_may_be_a_rack() -> None:
+    found = shared_by(["m2", "m3"], TOPOLOGY, MACHINES)
+    assert found is not None
+    assert found.name == "rack=r1"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [["m0"], ["m0", "m7"], ["m0", "m2", "m4", "m6"], MACHINES],
+    ids=["one", "far apart", "every other", "everybody"],
+)
+def test_machines_that_share_nothing_of_their_own_are_no_group(members: list[str]) -> None:
+    assert shared_by(members, TOPOLOGY, MACHINES) is None
+
+
+def test_a_rank_is_never_shared() -> None:
+    topology = {m: {"data_rank": i // 2} for i, m in enumerate(MACHINES)}
+    assert shared_by(["m0", "m1"], topology, MACHINES) is None
+
+
+def test_without_topology_nothing_is_shared() -> None:
+    assert shared_by(["m0", "m1"], {}, MACHINES) is None
