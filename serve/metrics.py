@@ -27,25 +27,52 @@ STAGES = ("poll", "detect", "store", "reject", "publish", "commit")
 """The worker's stages, in order."""
 
 REJECT_REASONS = (
+    "bad_assignment",
+    "bad_gpu",
+    "bad_line",
+    "bad_point",
     "bad_timestamp",
     "detector_failed",
     "duplicate",
+    "duplicate_key",
+    "empty",
+    "flood",
     "future",
     "late",
     "localhost",
     "no_job",
     "no_machine",
+    "no_time",
+    "not_a_row",
     "quarantined",
+    "too_deep",
     "too_large",
+    "too_many_columns",
     "too_many_jobs",
+    "too_many_machines",
+    "too_many_metrics",
+    "too_many_rejects",
+    "too_many_rows",
     "undecodable",
     "unknown_format",
-    "wrong_type",
     "other",
 )
 """Reasons with a series of their own; all further ones count as ``other``."""
 
 Metric = TypeVar("Metric", Counter, Gauge)
+
+LOST_VALUES = (
+    "blank",
+    "ignored",
+    "limit",
+    "mig",
+    "non_numeric",
+    "not_finite",
+    "saturated",
+    "unknown_name",
+    "other",
+)
+"""Why a single value was left out; all further reasons count as ``other``."""
 
 _SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
@@ -72,6 +99,15 @@ class Metrics:
                 registry=registry,
             ),
             REJECT_REASONS,
+        )
+        self.lost_values = _labelled(
+            Counter(
+                "weaklink_lost_values_total",
+                "Single values left out of rows that were taken in.",
+                ["reason"],
+                registry=registry,
+            ),
+            LOST_VALUES,
         )
         self.stage_seconds = Histogram(
             "weaklink_stage_seconds",
@@ -208,6 +244,11 @@ class Metrics:
         """Count under the reason, or under ``other``."""
         known = reason if reason in REJECT_REASONS else "other"
         self.rejected.labels(reason=known).inc(count)
+
+    def count_lost(self, reason: str, count: int) -> None:
+        """Count values under the reason, or under ``other``."""
+        known = reason if reason in LOST_VALUES else "other"
+        self.lost_values.labels(reason=known).inc(count)
 
     def tables(self, names: list[str]) -> None:
         """Make the series of every table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,13 +26,16 @@ class Event(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowsTaken:
-    """Rows have come in; no log line."""
+    """Rows have come in, less the values that were ``lost`` by reason; no log line."""
 
     rows: int
+    lost: Mapping[str, int]
 
     def emit(self, metrics: Metrics) -> None:
         """Count."""
         metrics.rows.inc(self.rows)
+        for reason, count in self.lost.items():
+            metrics.count_lost(reason, count)
 
 
 @dataclass(frozen=True, slots=True)

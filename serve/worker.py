@@ -119,7 +119,8 @@ class Worker:
             self._frames += self.parts.pipeline.take_frames()
         del self._frames[:-MOST_FRAMES]
         output.rejected[:0] = polled.decoded.rejected
-        RowsTaken(polled.decoded.samples.num_rows).emit(self.parts.metrics)
+        taken = polled.decoded
+        RowsTaken(taken.samples.num_rows, taken.counts).emit(self.parts.metrics)
         for failure in self.guard.take_failures():
             failure.emit(self.parts.metrics)
         return output

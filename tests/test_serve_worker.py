@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -284,6 +285,15 @@ def test_history_survives_a_failed_flush(clock: HandClock, monkeypatch: pytest.M
     assert grid is not None
     assert grid.scores.shape[0] == 4
     assert HistoryStore(worker.parts.database).metrics("llama") == ["gpu_power_watts"]
+
+
+def test_values_that_were_lost_are_counted_by_reason(clock: HandClock) -> None:
+    decoded = Decoded(rows(), counts=Counter({"blank": 7, "of a new kind": 2}))
+    worker = make_worker(ListSource(decoded), clock)
+    _turn(worker)
+    assert _value(worker, "weaklink_rows_total") == 120
+    assert _value(worker, "weaklink_lost_values_total", reason="blank") == 7
+    assert _value(worker, "weaklink_lost_values_total", reason="other") == 2
 
 
 def test_a_stopped_worker_says_so_and_closes_its_source(clock: HandClock) -> None:
