@@ -47,6 +47,8 @@ OWN_SECONDS = 600.0
 LEVEL_SECONDS = 300.0
 START_SECONDS = 120.0
 MANY_ROWS = 16
+APART = 1.5
+CLOSER = 0.3
 REFERENCE_TICKS = 10
 SHAPE_TICKS = 5
 SHAPE_SECONDS = 15.0
@@ -179,6 +181,11 @@ class PeerResiduals:
             self._learn_level(e[SLOW], valid)
         s["level_sigma"] = self._level_sigma(pool2[SLOW], peers)
         z[LEVEL] = self.lasting_z()
+        # A row that was always apart and now comes closer to its peers is hardly a fault.
+        apart = np.abs(s["base"]) > APART * s["level_sigma"][:, None]
+        if apart.any():
+            closer = apart & (e * (e + s["base"]) < 0)
+            z[:LEVEL] = np.where(closer, CLOSER * z[:LEVEL], z[:LEVEL])
         z[LEVEL] = np.where(valid, z[LEVEL], 0.0)
         z[SHAPE] = self._shape(g, valid, peers, suspect)
         self._learn_noise(e, valid, now2, variance, suspect)
