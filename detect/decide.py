@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from detect.alert import Alert, AlertChange, Evidence, VerdictKind
 from detect.explain import ACTIONS, Explanation, explain, manifestation
+from detect.fault_types import fault_types
 from detect.identity import alert_id
 from detect.panel import PanelEvidence
 from detect.phase import JobPhase
@@ -307,14 +308,20 @@ class Decision:
             pages=verdict in ("machine", "group"),
             shared=shared,
         )
-        alert = self._rate(alert, score, len(st.machines))
-        alert = replace(alert, recommended_action=ACTIONS[alert.manifestation])
+        alert = self._complete(alert, score, len(st.machines))
         self.open.append(OpenAlert(alert, explanation.signature, score, st.at_ns))
         return AlertChange("opened", alert, st.at_ns)
 
-    def _rate(self, alert: Alert, fused: float, machines: int) -> Alert:
+    def _complete(self, alert: Alert, fused: float, machines: int) -> Alert:
+        """What follows from the evidence: score and rate, likely types, proposed action."""
         rate = max(self.model.false_alarm_rate(fused, machines), LOWEST_RATE)
-        return replace(alert, score=-math.log10(rate), false_alarms_per_job_week=rate)
+        return replace(
+            alert,
+            score=-math.log10(rate),
+            false_alarms_per_job_week=rate,
+            fault_types=fault_types(alert),
+            recommended_action=ACTIONS[alert.manifestation],
+        )
 
     # -- following --------------------------------------------------------------------------
 
@@ -365,8 +372,7 @@ class Decision:
             evidence=explanation.evidence,
             manifestation=manifestation(explanation.evidence, st.phase),
         )
-        alert = replace(alert, recommended_action=ACTIONS[alert.manifestation])
-        item.alert = self._rate(alert, score, len(st.machines))
+        item.alert = self._complete(alert, score, len(st.machines))
         item.top_score, item.updated_ns = score, st.at_ns
         item.updates += 1
         return AlertChange("updated", item.alert, st.at_ns)
@@ -395,8 +401,7 @@ class Decision:
             manifestation=manifestation(explanation.evidence, st.phase),
             note=f"corrected: {item.alert.machine} was named first",
         )
-        alert = replace(alert, recommended_action=ACTIONS[alert.manifestation])
-        item.alert = self._rate(alert, float(scores[best]), len(st.machines))
+        item.alert = self._complete(alert, float(scores[best]), len(st.machines))
         item.signature, item.top_score = explanation.signature, float(scores[best])
         item.updated_ns, item.quiet_seconds = st.at_ns, 0.0
         return AlertChange("updated", item.alert, st.at_ns)
