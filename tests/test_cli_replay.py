@@ -40,7 +40,8 @@ INCIDENT_KEYS = {
     "compute_seconds",
 }
 SIMULATE = ["simulate", "--incidents", "1", "--healthy", "1", "--seed", "3", "--machines", "6"]
-SIMULATE += ["--fault", "machine_unreachable", "--minutes", "30", "--cadence", "10", "--per-machine"]
+SIMULATE += ["--fault", "machine_unreachable", "--minutes", "30", "--cadence", "10"]
+SIMULATE += ["--per-machine"]
 
 
 @pytest.fixture(scope="module")
