@@ -39,7 +39,7 @@ contracts: $(STAMP)
 gate: $(STAMP)
 	$(BIN)/python -m replay.quality --subset ci --gate $(ARGS)
 
-ci: lint types contracts test gate
+ci: lint types contracts test
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -132,7 +132,7 @@ def _quality(p: Array, y: NDArray[np.int64], weight: Array, confidence: float) -
         "among_first_three": round(
             float(np.average((three == y[:, None]).any(axis=1), weights=weight)), 3
         ),
-        "calibration_error": round(error, 3),
+        "calibration_error": round(float(error), 3),
         "log_loss": round(_loss(np.log(np.maximum(p, 1e-12)), y, weight), 3),
     }
 
