@@ -9,7 +9,13 @@ import structlog
 
 from serve.config import LogSettings
 from serve.logs import configure_logs
-from tests.kafka_support import kafka_broker, kafka_cluster, kafka_name, kafka_servers
+from tests.kafka_support import (
+    kafka_broker,
+    kafka_cluster,
+    kafka_name,
+    kafka_servers,
+    kafka_tidy,
+)
 from tests.postgres_support import postgres_server, postgres_url
 
 __all__ = [
@@ -17,6 +23,7 @@ __all__ = [
     "kafka_cluster",
     "kafka_name",
     "kafka_servers",
+    "kafka_tidy",
     "postgres_server",
     "postgres_url",
 ]

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from detect.pipeline import Pipeline
-from ingest.assignments import Assignments
 from ingest.catalogue import Catalogue
-from ingest.formats.arrow_stream import ArrowDecoder
-from ingest.formats.json_rows import JsonDecoder
-from ingest.formats.protocol import Context, Decoder
+from ingest.rules import Rules
 from serve.config import AlertSettings, LogSettings, WorkerSettings
+from serve.decoding import FormatDecoder
 from serve.kafka.alerts_topic import AlertsTopic, TopicTail
 from serve.kafka.dead_letter import DeadLetters
 from serve.kafka.producer import Producer
@@ -33,16 +31,25 @@ from serve.worker import Worker, WorkerParts
 from tests.serve_support import KeptOutbox, ThresholdDetector
 
 CATALOGUE = Catalogue.default()
+make_decoder = FormatDecoder(CATALOGUE, Rules(), {}).decoder
 
 
-def make_decoder(kind: str, assignments: Assignments) -> Decoder | None:
-    """The formats that these tests send."""
-    context = Context(CATALOGUE, assignments=assignments)
-    if kind in ("json", "application/json"):
-        return JsonDecoder(context)
-    if kind in ("arrow", "application/vnd.apache.arrow.stream"):
-        return ArrowDecoder(context)
-    return None
+def settings_for(servers: str, name: str, **changes: Any) -> KafkaSettings:
+    """Settings whose topics and group no other test uses; quick timeouts."""
+    return KafkaSettings.model_validate(
+        {
+            "bootstrap_servers": servers,
+            "topics": {f"{name}.telemetry": "json"},
+            "dead_letter_topic": f"{name}.dead",
+            "alerts_topic": f"{name}.alerts",
+            "group": name,
+            "topic": {"partitions": 4},
+            "session_timeout_seconds": 6,
+            "heartbeat_interval_seconds": 1,
+            "snapshot_seconds": 2,
+        }
+        | changes
+    )
 
 
 def kafka_worker(

@@ -1,0 +1,366 @@
+"""The service on a real broker: formats, rebalances, outages, dirt, TLS."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from sqlalchemy import func, select
+
+from serve.kafka.outflow import CONTENT_TYPES
+from serve.kafka.settings import KafkaSettings
+from serve.kafka.source import KafkaSource
+from serve.store.base import Database
+from serve.store.tables import AlertRow
+from serve.worker import Worker
+from tests.kafka_support import (
+    KAFKA_MARKS,
+    PASSWORD,
+    USER,
+    KafkaCluster,
+    create_topic,
+    read_all,
+    send,
+    start_cluster,
+    wait_until,
+)
+from tests.kafka_worker import kafka_worker, settings_for
+from tests.serve_support import START_NS, rows
+
+pytestmark = KAFKA_MARKS
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """A file that several workers can share."""
+    database = Database(f"sqlite:///{tmp_path}/weaklink.db", clock=time.time_ns)
+    database.migrate()
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def shared_database(postgres_url: str) -> Iterator[Database]:
+    """A server, as several workers share it."""
+    database = Database(postgres_url, clock=time.time_ns)
+    database.migrate()
+    yield database
+    database.close()
+
+
+@contextmanager
+def running(worker: Worker) -> Iterator[Worker]:
+    """The worker's loop in a thread."""
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def telemetry(settings: KafkaSettings) -> str:
+    """The test's telemetry topic."""
+    return next(iter(settings.topics))
+
+
+def json_rows(job: str, *, start: int = 0, ticks: int = 30, low: str = "") -> list[bytes]:
+    """JSON rows of four machines."""
+    found = []
+    for row in rows(job=job, start=start, ticks=ticks, low=low).to_pylist():
+        since = (row["ts"].timestamp() - START_NS // 10**9) * 1000
+        found.append(orjson.dumps(row | {"ts": START_NS // 10**6 + round(since)}))
+    return found
+
+
+def put(settings: KafkaSettings, job: str, values: list[bytes], **fields: Any) -> None:
+    """Send messages keyed by the job."""
+    records = [{"key": job.encode(), "value": value} | fields for value in values]
+    send(",".join(settings.bootstrap_servers), telemetry(settings), records)
+
+
+def alerts(database: Database) -> list[tuple[str, str]]:
+    """(id, status) of every stored alert."""
+    with database.read() as session:
+        return [(a.id, a.status) for a in session.scalars(select(AlertRow).order_by(AlertRow.id))]
+
+
+def published(settings: KafkaSettings) -> list[tuple[str, int, str]]:
+    """(id, version, status) of every message of the alerts topic."""
+    records = read_all(",".join(settings.bootstrap_servers), settings.alerts_topic)
+    bodies = [orjson.loads(record.value) for record in records]
+    assert [record.key.decode() for record in records] == [body["id"] for body in bodies]
+    return [(body["id"], body["version"], body["status"]) for body in bodies]
+
+
+def source_of(worker: Worker) -> KafkaSource:
+    """The worker's source."""
+    assert isinstance(worker.parts.source, KafkaSource)
+    return worker.parts.source
+
+
+def owned(worker: Worker) -> set[int]:
+    """Partitions that are read live."""
+    return {p["partition"] for p in source_of(worker).partitions() if p["stage"] == "live"}
+
+
+def caught_up(*workers: Worker, messages: int) -> Callable[[], bool]:
+    """Whether so many messages are stored with their effect."""
+
+    def done() -> bool:
+        parts = [p for w in workers for p in source_of(w).partitions()]
+        return sum(int(p["next_offset"]) for p in parts if p["stage"] == "live") >= messages
+
+    return done
+
+
+def test_messages_of_any_format_become_alerts_that_are_published_once(
+    kafka_servers: str, kafka_name: str, database: Database
+) -> None:
+    settings = settings_for(kafka_servers, kafka_name)
+    with running(kafka_worker(settings, database)) as worker:
+        wait_until(lambda: len(owned(worker)) == 4, "four partitions are taken over")
+        bodies = json_rows("a") + json_rows("a", start=30, ticks=10, low="m-1")
+        put(settings, "a", bodies)
+        lists = json_rows("b") + json_rows("b", start=30, ticks=10, low="m-2")
+        arrays = [b"[" + b",".join(lists[k : k + 8]) + b"]" for k in range(0, 160, 8)]
+        put(settings, "b", arrays, headers=[("content-type", b"application/json")])
+        tables = [rows(job="c"), rows(job="c", start=30, ticks=10, low="m-3")]
+        streams = []
+        for table in tables:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            streams.append(sink.getvalue().to_pybytes())
+        put(settings, "c", streams, headers=[("content-type", CONTENT_TYPES["arrow"])])
+        expected = [("a-m-1", "open"), ("b-m-2", "open"), ("c-m-3", "open")]
+        wait_until(lambda: alerts(database) == expected, "three alerts")
+        wait_until(lambda: len(published(settings)) == 3, "three alerts are published")
+    assert sorted(published(settings)) == [(name, 1, "open") for name, _ in expected]
+
+
+@pytest.mark.postgres
+def test_partitions_move_when_a_worker_joins_and_when_it_dies(
+    kafka_servers: str, kafka_name: str, shared_database: Database
+) -> None:
+    database = shared_database
+    settings = settings_for(kafka_servers, kafka_name)
+    jobs = [f"job-{k}" for k in range(12)]
+    with running(kafka_worker(settings, database, owner="w1")) as first:
+        wait_until(lambda: len(owned(first)) == 4, "one worker has all partitions")
+        for job in jobs:
+            put(settings, job, json_rows(job, ticks=20))
+        wait_until(caught_up(first, messages=12 * 80), "all is read")
+        second = kafka_worker(settings, database, owner="w2")
+        with running(second):
+            wait_until(
+                lambda: len(owned(first)) == len(owned(second)) == 2, "each has two partitions"
+            )
+            assert owned(first) | owned(second) == {0, 1, 2, 3}
+            for job in jobs:
+                put(settings, job, json_rows(job, start=20, ticks=10, low="m-1"))
+            wait_until(lambda: len(alerts(database)) == 12, "an alert of every job")
+            # It dies without a word to the group: no revocation, no snapshot.
+            second._stop.set()
+            consumer: Any = source_of(second)._link.consumer
+            consumer._net.stop()
+        wait_until(lambda: len(owned(first)) == 4, "the survivor has all partitions", 30)
+        for job in jobs:
+            put(settings, job, json_rows(job, start=30, ticks=10))
+        wait_until(
+            lambda: alerts(database) == [(f"{job}-m-1", "resolved") for job in sorted(jobs)],
+            "every alert is resolved by whoever has its job",
+        )
+    # No gap and no false alarm on the way: each job has one run and one alert.
+    assert {state.run for state in first.parts.pipeline.jobs()} == {0}
+    seen = published(settings)
+    assert len(seen) == len(set(seen)) == 24
+
+
+def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
+    tmp_path_factory: pytest.TempPathFactory, kafka_name: str, database: Database
+) -> None:
+    cluster = start_cluster(1, tmp_path_factory.mktemp("kafka"))
+    try:
+        settings = settings_for(cluster.bootstrap_servers, kafka_name)
+        with running(kafka_worker(settings, database)) as worker:
+            wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+            put(settings, "a", json_rows("a", ticks=20))
+            wait_until(caught_up(worker, messages=80), "all is read")
+            cluster.kill(0)
+            wait_until(lambda: not source_of(worker).health().connected, "the outage is told")
+            assert source_of(worker).health().problem
+            assert worker.running
+            cluster.start(0)
+            cluster.wait()
+            put(settings, "a", json_rows("a", start=20, ticks=10, low="m-2"))
+            wait_until(lambda: alerts(database) == [("a-m-2", "open")], "reading goes on", 90)
+            wait_until(lambda: source_of(worker).health().problem == "", "all is well again")
+            wait_until(lambda: published(settings) == [("a-m-2", 1, "open")], "it is published")
+        assert {state.run for state in worker.parts.pipeline.jobs()} == {0}
+    finally:
+        cluster.stop()
+
+
+def test_dirt_goes_to_the_dead_letters_and_stops_nobody(
+    kafka_servers: str, kafka_name: str, database: Database
+) -> None:
+    settings = settings_for(kafka_servers, kafka_name, job_messages_per_second=2_000)
+    topic = telemetry(settings)
+    with running(kafka_worker(settings, database)) as worker:
+        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        good = json_rows("a", ticks=20)
+        put(settings, "a", good[:40])
+        put(settings, "a", [b"{poison", b"[1, 2", b'{"ts": 1}', b"\xff\xfe"])
+        put(settings, "a", [b"?"], headers=[("content-type", b"application/x-unheard-of")])
+        send(kafka_servers, topic, [{"key": b"a", "value": None}])
+        put(settings, "a", [b'{"job":"a","machine":"' + b"m" * 7_000_000 + b'"}'])
+        put(settings, "a", good[40:])
+        flood = json_rows("flood", ticks=2_000)
+        put(settings, "flood", flood)
+        put(settings, "a", json_rows("a", start=20, ticks=10, low="m-1"))
+        wait_until(lambda: alerts(database) == [("a-m-1", "open")], "its job goes on")
+        wait_until(caught_up(worker, messages=127 + 8_000), "all is read")
+    letters = [dict(r.headers) for r in read_all(kafka_servers, settings.dead_letter_topic)]
+    by_reason: dict[str, int] = {}
+    for letter in letters:
+        assert letter["origin"].startswith(topic.encode())
+        reason = letter["reason"].decode()
+        by_reason[reason] = by_reason.get(reason, 0) + int(letter["rows"])
+    assert by_reason["undecodable"] == 3
+    assert by_reason["unknown_format"] == 1
+    assert by_reason["empty"] == 1
+    assert by_reason["flood"] > 0
+    assert worker.parts.metrics.rows._value.get() + by_reason["flood"] == 120 + 8_000
+
+
+def test_thousands_of_short_jobs_pass_through_bounded_memory(
+    kafka_servers: str, kafka_name: str, database: Database
+) -> None:
+    settings = settings_for(kafka_servers, kafka_name)
+    with running(kafka_worker(settings, database)) as worker:
+        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        records = []
+        for number in range(2_000):
+            job = f"short-{number}"
+            body = b"[" + b",".join(json_rows(job, ticks=3)) + b"]"
+            records.append({"key": job.encode(), "value": body})
+        send(kafka_servers, telemetry(settings), records)
+        put(settings, "a", json_rows("a") + json_rows("a", start=30, ticks=10, low="m-1"))
+        wait_until(lambda: alerts(database) == [("a-m-1", "open")], "the long job's alert", 120)
+        wait_until(caught_up(worker, messages=2_160), "all is read", 120)
+        assert len(worker.parts.pipeline.jobs()) == 2_001
+        assert worker.problem == ""
+
+
+def test_a_restarted_static_member_gets_its_partitions_without_a_rebalance_of_others(
+    kafka_servers: str, kafka_name: str, database: Database
+) -> None:
+    settings = settings_for(kafka_servers, kafka_name, instance_id="pod-1")
+    other = settings_for(kafka_servers, kafka_name, instance_id="pod-2")
+    with running(kafka_worker(other, database, owner="w2")) as stays:
+        with running(kafka_worker(settings, database, owner="w1")) as restarts:
+            wait_until(
+                lambda: len(owned(stays)) == len(owned(restarts)) == 2, "each has two partitions"
+            )
+            had, before = owned(restarts), source_of(stays).counts["rebalances"]
+        with running(kafka_worker(settings, database, owner="w1")) as again:
+            wait_until(lambda: owned(again) == had, "the same partitions", 30)
+            assert source_of(stays).counts["rebalances"] == before
+
+
+def test_a_topic_that_is_missing_is_told_and_waited_for(
+    kafka_servers: str, kafka_name: str, database: Database
+) -> None:
+    settings = settings_for(kafka_servers, kafka_name, topic={"create": False})
+    with running(kafka_worker(settings, database)) as worker:
+        wait_until(lambda: "no topic" in source_of(worker).health().problem, "it is told")
+        for topic in (*settings.topics, settings.dead_letter_topic):
+            create_topic(kafka_servers, topic, 2)
+        create_topic(kafka_servers, settings.alerts_topic, 1, {"cleanup.policy": "compact"})
+        wait_until(lambda: len(owned(worker)) == 2, "it goes on by itself")
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+def test_everything_works_over_tls_with_a_password(
+    kafka_broker: KafkaCluster, kafka_name: str, database: Database, mechanism: str
+) -> None:
+    plain = settings_for(kafka_broker.bootstrap_servers, kafka_name)
+    settings = settings_for(
+        kafka_broker.secure_servers,
+        kafka_name,
+        tls={"ca_file": str(kafka_broker.ca_file)},
+        sasl={"mechanism": mechanism, "username": USER, "password": PASSWORD},
+    )
+    with running(kafka_worker(settings, database)) as worker:
+        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        put(plain, "a", [*json_rows("a"), b"{", *json_rows("a", start=30, ticks=10, low="m-1")])
+        wait_until(lambda: alerts(database) == [("a-m-1", "open")], "the alert")
+        wait_until(lambda: published(plain) == [("a-m-1", 1, "open")], "it is published")
+    assert len(read_all(kafka_broker.bootstrap_servers, plain.dead_letter_topic)) == 1
+
+
+def test_a_wrong_password_is_told_and_does_not_end_the_worker(
+    kafka_broker: KafkaCluster, kafka_name: str, database: Database
+) -> None:
+    settings = settings_for(
+        kafka_broker.secure_servers,
+        kafka_name,
+        tls={"ca_file": str(kafka_broker.ca_file)},
+        sasl={"mechanism": "SCRAM-SHA-512", "username": USER, "password": "wrong"},
+    )
+    with running(kafka_worker(settings, database)) as worker:
+        problem = ""
+
+        def told() -> bool:
+            nonlocal problem
+            problem = source_of(worker).health().problem
+            return problem not in ("", "not connected yet")
+
+        wait_until(told, "the refusal is told")
+        assert worker.running
+        assert "wrong" not in problem
+
+
+def test_two_publishers_in_turn_publish_each_change_once(
+    kafka_servers: str, kafka_name: str, database: Database
+) -> None:
+    settings = settings_for(kafka_servers, kafka_name)
+    with running(kafka_worker(settings, database)) as worker:
+        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        put(settings, "a", json_rows("a") + json_rows("a", start=30, ticks=10, low="m-1"))
+        wait_until(lambda: len(published(settings)) == 1, "it is published")
+    from serve.store.tables import ServiceStateRow
+
+    with database.write() as session:  # as if it had died before it noted what it had sent
+        session.execute(ServiceStateRow.__table__.delete())  # type: ignore[attr-defined]
+    with running(kafka_worker(settings, database)) as worker:
+        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        put(settings, "a", json_rows("a", start=40, ticks=10))
+        wait_until(lambda: len(published(settings)) >= 2, "the end is published")
+    assert [(v, s) for _, v, s in published(settings)] == [(1, "open"), (2, "resolved")]
+
+
+def test_the_group_s_offsets_follow_what_is_stored(
+    kafka_servers: str, kafka_name: str, database: Database
+) -> None:
+    from kafka import KafkaAdminClient
+
+    settings = settings_for(kafka_servers, kafka_name)
+    with running(kafka_worker(settings, database)) as worker:
+        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        put(settings, "a", json_rows("a"))
+        wait_until(caught_up(worker, messages=120), "all is read")
+    admin = KafkaAdminClient(bootstrap_servers=kafka_servers)
+    try:
+        found = admin.list_group_offsets(kafka_name)[kafka_name]
+    finally:
+        admin.close()
+    assert sum(entry.offset for entry in found.values()) == 120
+    with database.read() as session:
+        assert session.scalar(select(func.count()).select_from(AlertRow)) == 0
