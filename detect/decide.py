@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from detect.alert import Alert, AlertChange, Evidence, VerdictKind
 from detect.explain import ACTIONS, Explanation, explain, manifestation
-from detect.fault_types import fault_types
 from detect.identity import alert_id
 from detect.panel import PanelEvidence
 from detect.phase import JobPhase
@@ -313,13 +312,12 @@ class Decision:
         return AlertChange("opened", alert, st.at_ns)
 
     def _complete(self, alert: Alert, fused: float, machines: int) -> Alert:
-        """What follows from the evidence: score and rate, likely types, proposed action."""
+        """What follows from the evidence: score and rate, proposed action."""
         rate = max(self.model.false_alarm_rate(fused, machines), LOWEST_RATE)
         return replace(
             alert,
             score=-math.log10(rate),
             false_alarms_per_job_week=rate,
-            fault_types=fault_types(alert),
             recommended_action=ACTIONS[alert.manifestation],
         )
 
@@ -363,7 +361,10 @@ class Decision:
         """More evidence, told at intervals that double."""
         wait = UPDATE_SECONDS * 2 ** min(item.updates, 6)
         due = (st.at_ns - item.updated_ns) / 1e9 >= wait
-        if not due or score <= 1.1 * item.top_score or item.alert.manifestation == "silent":
+        silent = item.alert.manifestation == "silent"
+        # Once the job rests, the values are those of a stopped job: the story is told already.
+        resting = st.phase.name in ("idle", "stalled", "over")
+        if not due or silent or resting or score <= 1.1 * item.top_score:
             return None
         top = max(rows, key=lambda i: (st.scores[i], st.machines[i]))
         explanation = self._explain(st, top)

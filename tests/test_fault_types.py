@@ -68,7 +68,7 @@ def test_a_silent_machine_has_a_signature_without_metrics() -> None:
     assert x[FEATURES.index("manifestation:silent")] == 1.0
 
 
-@pytest.mark.xfail(strict=True, reason="learned from 60 incidents; needs some hundreds")
+@pytest.mark.xfail(strict=True, reason="calibration error 0.186 on what was left out, 0.15 wanted")
 def test_shipped_probabilities_are_calibrated_on_what_was_left_out() -> None:
     assert shipped_signatures().quality["calibration_error"] <= 0.15
 
