@@ -1,7 +1,8 @@
 """How much new evidence counts in what the job, or a machine, is doing just now: 0.15 to 1.5.
 
 Start-up, evaluation and checkpoints are the healthy times in which single machines differ most.
-Every discount has an end: a phase that lasts too long is no excuse any more.
+Every discount has an end: a phase that lasts too long is no excuse any more. Only a job that is
+over, whose machines all rest, stays discounted until it works again.
 """
 
 from __future__ import annotations
