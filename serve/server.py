@@ -38,10 +38,16 @@ class Server(uvicorn.Server):
         )
         self.runtime = runtime
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM or SIGINT: streams end, then connections, then the lifespan."""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """SIGTERM or SIGINT: streams end, then connections, then the lifespan.
+
+        Uvicorn would raise the signal again at the end; a service that has stopped in good
+        order ends with status 0. A second SIGINT does not wait for connections.
+        """
         self.runtime.services.broadcast.close()
-        super().handle_exit(sig, frame)
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
 
 
 def listen(config: Config) -> socket.socket:

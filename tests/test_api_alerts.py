@@ -156,9 +156,10 @@ def test_acknowledging_what_is_over_is_a_conflict(api: Api) -> None:
 
 def test_a_change_of_what_was_not_seen_is_refused_on_wish(api: Api) -> None:
     api.find("m-3")
-    stale = {"If-Match": '"llama-m-3.7"'}
-    assert api.post("alerts/llama-m-3/resolve", headers=stale).status_code == 412
-    fresh = {"If-Match": '"llama-m-3.1"'}
+    seen = {"If-Match": api.get("alerts/llama-m-3").headers["etag"]}
+    api.post("alerts/llama-m-3/acknowledge", {"by": "ann"})
+    assert api.post("alerts/llama-m-3/resolve", headers=seen).status_code == 412
+    fresh = {"If-Match": api.get("alerts/llama-m-3").headers["etag"]}
     assert api.post("alerts/llama-m-3/resolve", headers=fresh).status_code == 200
 
 

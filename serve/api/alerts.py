@@ -104,7 +104,7 @@ def acknowledge(
     by = signed(who, body.by if body else "")
     try:
         with services.database.write() as session:
-            _unchanged(request, session, alert_id)
+            _unchanged(request, session, services, alert_id)
             now_ns = services.database.clock()
             applied = services.lifecycle.acknowledge(session, alert_id, by=by, now_ns=now_ns)
             services.outbox.enqueue(session, applied.notices)
@@ -128,7 +128,7 @@ def resolve(
     """It is over. It stays so until detection names another machine or sees a new incident."""
     by = signed(who, body.by if body else "")
     with services.database.write() as session:
-        _unchanged(request, session, alert_id)
+        _unchanged(request, session, services, alert_id)
         now_ns = services.database.clock()
         note = body.note if body else ""
         applied = services.lifecycle.resolve(session, alert_id, by=by, now_ns=now_ns, note=note)
@@ -186,10 +186,8 @@ def _found(session: Session, alert_id: str) -> AlertRow:
         raise ProblemError(404, f"There is no alert {alert_id!r}.") from None
 
 
-def _unchanged(request: Request, session: Session, alert_id: str) -> None:
-    row = _found(session, alert_id)
-    if "if-match" in request.headers:
-        check_if_match(request, f'"{row.id}.{row.version}"')
+def _unchanged(request: Request, session: Session, services: Services, alert_id: str) -> None:
+    check_if_match(request, _detail(session, services, _found(session, alert_id)))
 
 
 def _detail(session: Session, services: Services, row: AlertRow) -> dict[str, Any]:

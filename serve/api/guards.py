@@ -23,7 +23,9 @@ SMALL_BODY_BYTES = 1 << 20
 """Bound of every body that is not telemetry."""
 
 TELEMETRY_PATH = "/api/v1/telemetry"
-UNLIMITED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+UNLIMITED_PATHS = frozenset({"/healthz", "/readyz", "/metrics", TELEMETRY_PATH})
+"""Not limited by rate: telemetry has its queue, the others their watchers."""
+
 MOST_CLIENTS = 10_000
 
 DEFAULT_HEADERS = {

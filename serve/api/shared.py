@@ -78,11 +78,15 @@ def decode_cursor(cursor: str, kinds: Sequence[type]) -> list[Any]:
     return list(parts)
 
 
-def answer(request: Request, payload: Any, *, etag: str | None = None) -> Response:
+def answer(request: Request, payload: Any) -> Response:
     """JSON with an entity tag; 304 if the client has it already."""
     body = orjson.dumps(payload, option=orjson.OPT_SERIALIZE_NUMPY)
-    tag = etag or f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-    return tagged(request, body, tag, "application/json")
+    return tagged(request, body, tag_of(body), "application/json")
+
+
+def tag_of(body: bytes) -> str:
+    """The entity tag of a JSON body."""
+    return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
 
 def created(payload: Any, status: int = 201) -> Response:
@@ -98,10 +102,10 @@ def tagged(request: Request, body: bytes, tag: str, media_type: str) -> Response
     return Response(body, 200, headers, media_type)
 
 
-def check_if_match(request: Request, tag: str) -> None:
-    """412 if the client has changed what it has not seen."""
+def check_if_match(request: Request, payload: Any) -> None:
+    """412 if the client would change what it has not seen; ``payload`` is what GET answers now."""
     wanted = request.headers.get("if-match")
-    if wanted is not None and not _has(wanted, tag):
+    if wanted is not None and not _has(wanted, tag_of(orjson.dumps(payload))):
         raise ProblemError(412, "It has changed since; look at it again.")
 
 
