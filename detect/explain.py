@@ -10,6 +10,7 @@ import numpy as np
 from detect.alert import Evidence, Manifestation
 from detect.panel import PanelEvidence
 from detect.phase import JobPhase
+from detect.residuals import SHAPE
 from ingest.catalogue import Catalogue
 
 MOST_EVIDENCE = 8
@@ -53,6 +54,9 @@ def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation
             np.percentile(others, (10, 50, 90)).tolist() if others.size else (None, None, None)
         )
         up = panel.sums.is_high(m, row)
+        if panel.sums.test_of(m, row) == SHAPE and middle is not None:
+            # The shape test knows no direction: a pattern is stranger, its mean above or below.
+            up = bool(raw[m, row] >= middle)
         value = raw[m, row]
         name = panel.metrics[m]
         evidence.append(
