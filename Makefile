@@ -39,7 +39,7 @@ contracts: $(STAMP)
 gate: $(STAMP)
 	$(BIN)/python -m replay.quality --subset ci --gate $(ARGS)
 
-ci: lint types contracts test
+ci: lint types contracts test gate
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench $(ARGS)
