@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from detect.pipeline import Pipeline
+from detect.pipeline import DetectorFactory, Pipeline
 from ingest.catalogue import Catalogue
 from ingest.rules import Rules
 from serve.config import AlertSettings, LogSettings, WorkerSettings
@@ -53,14 +53,19 @@ def settings_for(servers: str, name: str, **changes: Any) -> KafkaSettings:
 
 
 def kafka_worker(
-    settings: KafkaSettings, database: Database, *, owner: str = "w", **source: Any
+    settings: KafkaSettings,
+    database: Database,
+    *,
+    owner: str = "w",
+    make_detector: DetectorFactory = ThresholdDetector,
+    **source: Any,
 ) -> Worker:
     """A worker with everything that it has in production but notifications."""
     producer = Producer(settings)
     publisher = AlertsTopic(producer, TopicTail(settings), settings.alerts_topic)
     parts = WorkerParts(
         source=KafkaSource(settings, database, make_decoder, owner=owner, **source),
-        pipeline=Pipeline(CATALOGUE, ThresholdDetector),
+        pipeline=Pipeline(CATALOGUE, make_detector),
         database=database,
         lifecycle=Lifecycle(AlertSettings(), Links("http://weaklink")),
         outbox=KeptOutbox(),

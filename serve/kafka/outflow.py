@@ -89,7 +89,9 @@ def letters(
             while waiting and waiting[0].due_ns < now_ns:
                 yield heapq.heappop(waiting)
             for name, rows in by_job(second):
-                for value, count in _values(_shifted(rows, shift_ns), form, rows_per_message):
+                for value, count in message_values(
+                    _shifted(rows, shift_ns), form, rows_per_message
+                ):
                     key, kind = name.encode(), CONTENT_TYPES[form]
                     number += 1
                     copies = 1 + (chance.random() < dirt.duplicates)
@@ -168,7 +170,10 @@ def _shifted(table: pa.Table, shift_ns: int) -> pa.Table:
     return table.set_column(table.column_names.index("ts"), "ts", ts)
 
 
-def _values(table: pa.Table, form: Form, rows_per_message: int) -> Iterator[tuple[bytes, int]]:
+def message_values(
+    table: pa.Table, form: Form, rows_per_message: int
+) -> Iterator[tuple[bytes, int]]:
+    """Rows of one job as values of messages, each with its number of rows."""
     if form == "arrow":
         kept = [n for n in table.column_names if table[n].null_count < table.num_rows or n == "gpu"]
         for start in range(0, table.num_rows, rows_per_message):
