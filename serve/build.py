@@ -119,6 +119,7 @@ def _kafka(
     from ingest.formats.registry import FORMATS, format_of
     from serve.kafka.alerts_topic import AlertsTopic, TopicTail
     from serve.kafka.dead_letter import DeadLetters
+    from serve.kafka.heartbeat import Heartbeat
     from serve.kafka.metrics import KafkaCollector
     from serve.kafka.producer import Producer
     from serve.kafka.security import KafkaSetupError, check_client, client_options
@@ -137,14 +138,19 @@ def _kafka(
     for line in slow:
         _log.warning(line)
     decoders = build_decoder(config, catalogue)
+    producer = Producer(settings)
+    name = config.worker.name
+    every = config.worker.heartbeat_seconds
+    topic = settings.heartbeat_topic
+    heart = Heartbeat(producer, topic, name, every_seconds=every, now_ns=database.clock)
     source = KafkaSource(
         settings,
         database,
         decoders.decoder,
-        owner=config.worker.name,
+        owner=name,
         job_of_machine=decoders.job_of_machine,
+        **({"after_turn": heart.beat} if topic else {}),
     )
-    producer = Producer(settings)
     dead = DeadLetters(producer, settings.dead_letter_topic)
     return Sources(
         source,

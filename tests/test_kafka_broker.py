@@ -182,6 +182,7 @@ def test_partitions_move_when_a_worker_joins_and_when_it_dies(
     assert len(seen) == len(set(seen)) == 24
 
 
+@pytest.mark.soak
 def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
     tmp_path_factory: pytest.TempPathFactory, kafka_name: str, database: Database
 ) -> None:
@@ -305,6 +306,7 @@ def test_everything_works_over_tls_with_a_password(
     assert len(read_all(kafka_broker.bootstrap_servers, plain.dead_letter_topic)) == 1
 
 
+@pytest.mark.soak
 def test_a_wrong_password_is_told_and_does_not_end_the_worker(
     kafka_broker: KafkaCluster, kafka_name: str, database: Database
 ) -> None:
@@ -327,6 +329,7 @@ def test_a_wrong_password_is_told_and_does_not_end_the_worker(
         assert "wrong" not in problem
 
 
+@pytest.mark.soak
 def test_two_publishers_in_turn_publish_each_change_once(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:
@@ -346,6 +349,7 @@ def test_two_publishers_in_turn_publish_each_change_once(
     assert [(v, s) for _, v, s in published(settings)] == [(1, "open"), (2, "resolved")]
 
 
+@pytest.mark.soak
 def test_the_group_s_offsets_follow_what_is_stored(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:

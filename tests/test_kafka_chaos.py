@@ -43,11 +43,17 @@ from serve.store.events import ALERT_EVENTS
 from serve.store.tables import AlertRow, EventRow
 from tests.kafka_support import KAFKA_MARKS, KafkaCluster, create_topic, read_all, wait_until
 
-pytestmark = [*KAFKA_MARKS, pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [
+    *KAFKA_MARKS,
+    pytest.mark.soak,
+    pytest.mark.postgres,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+]
 
 ROOT = Path(__file__).parent.parent
 MINUTES = 9
-SPEED = 5.0
+SPEED = 6.0
 KILLS = 20
 FAULTS = {
     1: FaultSpec("ecc_error", (3,), onset_s=200.0, manifestation="crash", halt_after_s=None),
@@ -134,6 +140,7 @@ class Service:
         self.database.migrate()
         self.url, self.hook = url, hook
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.began: dict[str, int] = {}
 
     def start(self, name: str) -> None:
         """Start (again) the worker of this name."""
@@ -174,11 +181,17 @@ class Service:
         """
         config = self.folder / f"{name}.toml"
         config.write_text("\n".join(line.strip() for line in text.splitlines()))
-        command = [Path(sys.executable).with_name("weaklink"), "serve", "--role", "worker"]
+        command = [str(Path(sys.executable).with_name("weaklink")), "serve", "--role", "worker"]
         with (self.folder / f"{name}.log").open("ab") as log:
+            self.began[name] = log.tell()
             self.processes[name] = subprocess.Popen(
                 [*command, "--config", str(config)], cwd=ROOT, stdout=log, stderr=log
             )
+
+    def works(self, name: str) -> bool:
+        """Whether it has taken partitions over since its start."""
+        log = (self.folder / f"{name}.log").read_bytes()
+        return b"connected to kafka" in log[self.began[name] :]
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -275,11 +288,12 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(
             disturbed.start(name)
 
         sent: list[Published] = []
-        publisher = threading.Thread(target=lambda: sent.append(_publish(recording, servers)))
+        pace = Pace(sum(pq.read_metadata(part).num_rows for part in recording.glob("*.parquet")))
+        publisher = threading.Thread(target=lambda: sent.append(_publish(recording, servers, pace)))
         publisher.start()
-        _torment(disturbed, kafka_cluster, seconds=60 * MINUTES / SPEED)
+        _torment(disturbed, kafka_cluster, pace)
         publisher.join()
-        messages = _messages(servers)
+        messages = len(read_all(servers, TELEMETRY))
         disturbed.wait_settled(messages, "disturbed")
 
         undisturbed = Service(tmp_path, servers, "undisturbed", databases[1], quiet_hook.url)
@@ -307,7 +321,26 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(
         assert dead.keys() == undisturbed.dead_origins().keys()
 
 
-def _publish(recording: Path, servers: str) -> Published:
+@dataclass
+class Pace:
+    """Lets publishing go on only as far as the killing is, so that neither outlasts the other."""
+
+    rows: int
+    sent: int = 0
+    killed: int = 0
+
+    def progress(self, published: Published) -> None:
+        """So much is sent."""
+        self.sent = published.rows
+
+    def sleep(self, seconds: float) -> None:
+        """Until the next message is due."""
+        time.sleep(seconds)
+        while self.killed < KILLS and self.sent / self.rows > (self.killed + 1) / (KILLS + 2):
+            time.sleep(0.05)
+
+
+def _publish(recording: Path, servers: str, pace: Pace) -> Published:
     dirt = Dirt(disorder_seconds=1.0, duplicates=0.01, poison=0.01, seed=11)
     return publish(
         recording,
@@ -315,28 +348,23 @@ def _publish(recording: Path, servers: str) -> Published:
         TELEMETRY,
         PublishOptions(speed=SPEED, dirt=dirt),
         now_ns=time.time_ns,
-        sleep=time.sleep,
+        sleep=pace.sleep,
+        progress=pace.progress,
     )
 
 
-def _messages(servers: str) -> int:
-    return len(read_all(servers, TELEMETRY))
-
-
-def _torment(service: Service, cluster: KafkaCluster, seconds: float) -> None:
-    """Kill workers at random moments, and one broker for a third of the time."""
+def _torment(service: Service, cluster: KafkaCluster, pace: Pace) -> None:
+    """Kill workers at random moments, most while they work, and one broker for a while."""
     chance = random.Random(5)
-    begun = time.monotonic()
-    moments = sorted(chance.uniform(0.03, 0.97) * seconds for _ in range(KILLS))
-    plan = [(moment, "worker") for moment in moments]
-    plan += [(0.35 * seconds, "broker down"), (0.65 * seconds, "broker up")]
-    for moment, what in sorted(plan):
-        time.sleep(max(0.0, begun + moment - time.monotonic()))
-        if what == "broker down":
+    for number in range(KILLS):
+        if number == KILLS // 3:
             cluster.kill(1)
-        elif what == "broker up":
+        elif number == 2 * KILLS // 3:
             cluster.start(1)
-        else:
-            name = chance.choice(["w0", "w1"])
-            service.kill(name)
-            service.start(name)
+        name = chance.choice(["w0", "w1"])
+        if chance.random() < 0.85:
+            wait_until(lambda name=name: service.works(name), f"{name} works", 240)  # type: ignore[misc]
+        time.sleep(chance.uniform(0.0, 4.0))
+        service.kill(name)
+        service.start(name)
+        pace.killed += 1

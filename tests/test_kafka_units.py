@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
+from prometheus_client import CollectorRegistry, generate_latest
 from pydantic import SecretStr, ValidationError
 
 from ingest.assignments import Assignment, Assignments
@@ -19,7 +20,9 @@ from ingest.samples import Decoded, Rejected, empty_samples
 from serve.kafka.alerts_topic import AlertsTopic
 from serve.kafka.dead_letter import MOST_A_TURN, DeadLetters
 from serve.kafka.flood import FloodGate
+from serve.kafka.heartbeat import Heartbeat
 from serve.kafka.journal import Rerun
+from serve.kafka.metrics import EVENTS, KafkaCollector
 from serve.kafka.producer import Outgoing, Producer
 from serve.kafka.reader import Origins, PartitionReader, offset_of
 from serve.kafka.security import (
@@ -31,7 +34,9 @@ from serve.kafka.security import (
 )
 from serve.kafka.settings import KafkaSettings, SaslSettings, TlsSettings
 from serve.kafka.topics import ensure_topics, wanted_topics
+from serve.source import SourceHealth
 from tests.kafka_fakes import FakeProducer, Record
+from tests.serve_support import HandClock
 
 # ---------------------------------------------------------------- re-reading
 
@@ -126,7 +131,8 @@ def _reader(**options: Any) -> PartitionReader:
         del assignments
         return EchoDecoder(kind) if kind in ("json", "arrow") else None
 
-    limits = {"payload_bytes": 4, "messages_per_second": 1000} | options
+    bounds = {"payload_bytes": 4, "message_bytes": 100, "messages_per_second": 1000}
+    limits = bounds | options
     return PartitionReader("telemetry", 3, make, "json", **limits)
 
 
@@ -136,6 +142,13 @@ def test_the_header_tells_the_format_and_the_topic_s_format_counts_without_one()
     assert [(r.reason, r.origin, r.detail, r.payload) for r in decoded.rejected] == [
         ("json", "telemetry/3/5, row 3", "7000000", b"abcd"),
         ("arrow", "telemetry/3/6, row 3", "8000000", b"hij"),
+    ]
+
+
+def test_a_message_that_is_too_large_is_refused_unread() -> None:
+    decoded = _reader().read([Record(5, None, b"x" * 101, 7)])
+    assert [(r.reason, r.origin, r.detail, r.payload) for r in decoded.rejected] == [
+        ("too_large", "telemetry/3/5", "101 bytes, allowed are 100", b"xxxx")
     ]
 
 
@@ -209,6 +222,42 @@ def test_an_avalanche_of_rejects_is_bounded_and_says_so() -> None:
     assert (last["reason"], last["rows"]) == (b"too_many_rejects", b"5")
 
 
+def test_a_heartbeat_is_sent_now_and_then_while_turns_are_completed() -> None:
+    client, clock = FakeProducer(), HandClock()
+    producer = Producer(KafkaSettings(), lambda: client)
+    heart = Heartbeat(producer, "beats", "w1", every_seconds=5, now_ns=clock)
+    for _ in range(11):
+        heart.beat(SourceHealth(lag_seconds=0.5, lag_messages=3))
+        clock.forward(1)
+    heart.beat(SourceHealth(connected=False))
+    bodies = [orjson.loads(message["value"]) for _, message in client.sent]
+    assert [body["at"][-13:] for body in bodies] == [
+        "22:13:20.000Z",
+        "22:13:25.000Z",
+        "22:13:30.000Z",
+    ]
+    assert bodies[0] | {"at": ""} == {
+        "worker": "w1",
+        "at": "",
+        "lag_seconds": 0.5,
+        "lag_messages": 3,
+    }
+
+
+def test_a_heartbeat_that_cannot_be_sent_does_not_stop_the_worker() -> None:
+    client = FakeProducer(fail=1)
+    producer = Producer(KafkaSettings(), lambda: client)
+    heart = Heartbeat(producer, "beats", "w1", every_seconds=5, now_ns=HandClock())
+    heart.beat(SourceHealth())
+    assert client.closed
+
+
+def test_every_event_is_explained_in_the_docs() -> None:
+    page = Path(__file__).parent.parent / "docs" / "kafka.md"
+    text = page.read_text()
+    assert [event for event in EVENTS if f"`{event}`" not in text] == []
+
+
 class ListTail:
     """`Tail` for tests."""
 
@@ -241,6 +290,32 @@ def test_alerts_without_a_version_are_always_published() -> None:
     topic = AlertsTopic(Producer(KafkaSettings(), lambda: client), ListTail(("a", -1)), "alerts")
     topic.publish([("a", b"{}"), ("a", b"not json")])
     assert len(client.sent) == 2
+
+
+# ---------------------------------------------------------------- metrics
+
+
+class Observed:
+    """A source as the collector sees it."""
+
+    def __init__(self) -> None:
+        self.counts = {"takeovers": 3}
+
+    def partitions(self) -> list[dict[str, Any]]:
+        one = {"topic": "t", "partition": 1, "lag_messages": 7, "next_offset": 9, "jobs": 2}
+        return [one | {"watermark_seconds": None, "up_to_date": True}]
+
+
+def test_every_event_has_a_series_from_the_start_and_every_partition_its_gauges() -> None:
+    registry = CollectorRegistry()
+    registry.register(KafkaCollector(Observed()))
+    text = generate_latest(registry).decode()
+    for event in EVENTS:
+        count = 3.0 if event == "takeovers" else 0.0
+        assert f'weaklink_kafka_events_total{{event="{event}"}} {count}' in text
+    assert 'weaklink_kafka_lag_messages{partition="1",topic="t"} 7.0' in text
+    assert 'weaklink_kafka_up_to_date{partition="1",topic="t"} 1.0' in text
+    assert "weaklink_kafka_watermark_timestamp_seconds{" not in text
 
 
 # ---------------------------------------------------------------- topics

@@ -90,6 +90,7 @@ class PartitionReader:
         default_format: str,
         *,
         payload_bytes: int,
+        message_bytes: int,
         messages_per_second: int,
         job_of_machine: Mapping[str, str] | None = None,
     ):
@@ -98,6 +99,7 @@ class PartitionReader:
         self._make = make
         self._default = default_format
         self._payload_bytes = payload_bytes
+        self._message_bytes = message_bytes
         self._gate = FloodGate(messages_per_second)
         self._decoders: dict[bytes | str, Decoder | None] = {}
 
@@ -117,9 +119,8 @@ class PartitionReader:
         groups: dict[bytes | str, list[Message]] = {}
         default: bytes | str = self._default
         for message in messages:
-            if not message.value:
-                origin = f"{self.prefix}/{message.offset}"
-                rejected.append(Rejected("empty", origin, "no value", message.value))
+            if not message.value or len(message.value) > self._message_bytes:
+                rejected.append(self._unusable(message))
                 continue
             kind = default
             for name, content in message.headers:
@@ -166,6 +167,14 @@ class PartitionReader:
             by_offset = dict(zip(offsets, values, strict=True))
             decoded.rejected = [self._with_payload(r, by_offset) for r in decoded.rejected]
         return decoded
+
+    def _unusable(self, message: Message) -> Rejected:
+        origin = f"{self.prefix}/{message.offset}"
+        value = message.value
+        if not value:
+            return Rejected("empty", origin, "no value", value)
+        detail = f"{len(value)} bytes, allowed are {self._message_bytes}"
+        return Rejected("too_large", origin, detail, value[: self._payload_bytes])
 
     def _decoder(self, kind: bytes | str) -> Decoder | None:
         if kind not in self._decoders:

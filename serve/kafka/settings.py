@@ -96,6 +96,8 @@ class KafkaSettings(Section):
     dead_letter_payload_bytes: int = Field(default=64 << 10, ge=0)
     """So much of an unusable message is kept."""
     alerts_topic: str = "weaklink.alerts"
+    heartbeat_topic: str = ""
+    """Gets a sign of life of every worker after each ``worker.heartbeat_seconds``; empty: none."""
     compression: Literal["none", "zstd", "lz4", "snappy", "gzip"] = "zstd"
 
     @field_validator("bootstrap_servers", mode="before")
@@ -113,7 +115,9 @@ class KafkaSettings(Section):
             raise ValueError(
                 "heartbeat_interval_seconds must be at most half of session_timeout_seconds"
             )
-        own = {self.dead_letter_topic, self.alerts_topic}
-        if len(own) < 2 or own & self.topics.keys():
-            raise ValueError("topics, dead_letter_topic and alerts_topic must all differ")
+        own = [self.dead_letter_topic, self.alerts_topic, *self.topics]
+        if self.heartbeat_topic:
+            own.append(self.heartbeat_topic)
+        if len(set(own)) < len(own):
+            raise ValueError("topics, dead_letter, alerts and heartbeat topic must all differ")
         return self

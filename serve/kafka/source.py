@@ -72,7 +72,8 @@ class KafkaSource:
     """See the module; implements `serve.source.Source`.
 
     ``owner`` names this worker in the checkpoints; ``job_of_machine`` maps machine patterns to
-    jobs where samples do not say. ``counts`` holds events by name (`serve.kafka.metrics`).
+    jobs where samples do not say; ``after_turn`` is told of every turn that is stored.
+    ``counts`` holds events by name (`serve.kafka.metrics`).
     """
 
     name = "kafka"
@@ -85,6 +86,7 @@ class KafkaSource:
         *,
         owner: str,
         job_of_machine: Mapping[str, str] | None = None,
+        after_turn: Callable[[SourceHealth], None] = lambda _health: None,
         connect: Callable[[KafkaSettings], Consumer] = connect,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -95,6 +97,7 @@ class KafkaSource:
         self.counts: Counter[str] = Counter()
         self._make_decoder = make_decoder
         self._job_of_machine = dict(job_of_machine or {})
+        self._after_turn = after_turn
         self._monotonic = monotonic
         moves = Moves(assigned=self._assigned, revoked=self._revoked, lost=self._lost)
         self._link = Link(
@@ -195,6 +198,7 @@ class KafkaSource:
         news = self._stored_offsets()
         if self._link.commit(news):
             self._told |= news
+        self._after_turn(self._health)
 
     def health(self) -> SourceHealth:
         """See `Source`."""
@@ -293,6 +297,7 @@ class KafkaSource:
                 self._make_decoder,
                 self.settings.topics[tp.topic],
                 payload_bytes=self.settings.dead_letter_payload_bytes,
+                message_bytes=self.settings.message_bytes,
                 messages_per_second=self.settings.job_messages_per_second,
                 job_of_machine=self._job_of_machine,
             )

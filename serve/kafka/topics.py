@@ -63,11 +63,13 @@ def wanted_topics(settings: KafkaSettings) -> list[TopicSpec]:
     }
     alerts = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
     copies = topic.replication_factor
+    beats = [TopicSpec(settings.heartbeat_topic, 1, copies, alerts)]
     return [
         *(TopicSpec(name, topic.partitions, copies, telemetry) for name in settings.topics),
         TopicSpec(settings.dead_letter_topic, 1, copies, dead),
         # One partition: changes of all alerts stand in one order.
         TopicSpec(settings.alerts_topic, 1, copies, alerts, must_compact=True),
+        *(beats if settings.heartbeat_topic else ()),
     ]
 
 
