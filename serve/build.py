@@ -149,7 +149,7 @@ def _kafka(
         decoders.decoder,
         owner=name,
         job_of_machine=decoders.job_of_machine,
-        **({"after_turn": heart.beat} if topic else {}),
+        after_turn=heart.beat,
     )
     dead = DeadLetters(producer, settings.dead_letter_topic)
     return Sources(
