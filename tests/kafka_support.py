@@ -113,6 +113,7 @@ class KafkaCluster:
     """Brokers started by `start_cluster`; every method waits until it is true."""
 
     folder: Path
+    session_ms: int
     nodes: list[Node] = field(default_factory=list)
 
     @property
@@ -232,8 +233,9 @@ def _properties(cluster: KafkaCluster, node: Node, voters: str) -> str:
         "share.coordinator.state.topic.replication.factor": copies,
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1_000,
-        # Alone it must never be thought dead, however starved; of three, one soon is.
-        "broker.session.timeout.ms": 6_000 if copies > 1 else 120_000,
+        "broker.session.timeout.ms": cluster.session_ms,
+        # A broker that was killed may register again only once its old session is over.
+        "initial.broker.registration.timeout.ms": cluster.session_ms + 60_000,
         "broker.heartbeat.interval.ms": 500,
         "num.network.threads": 2,
         "num.io.threads": 2,
@@ -242,9 +244,12 @@ def _properties(cluster: KafkaCluster, node: Node, voters: str) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-def start_cluster(brokers: int, folder: Path) -> KafkaCluster:
-    """Format, start and wait; the caller stops it (the end of the process does, too)."""
-    cluster = KafkaCluster(folder)
+def start_cluster(brokers: int, folder: Path, session_ms: int = 6_000) -> KafkaCluster:
+    """Format, start and wait; the caller stops it (the end of the process does, too).
+
+    A broker not heard of for ``session_ms`` is thought dead.
+    """
+    cluster = KafkaCluster(folder, session_ms)
     atexit.register(cluster.stop)
     ports = _free_ports(3 * brokers)
     for number in range(brokers):
@@ -283,12 +288,12 @@ def _unavailable(reason: str) -> NoReturn:
     pytest.skip(line)
 
 
-def _started(brokers: int) -> Iterator[KafkaCluster]:
+def _started(brokers: int, session_ms: int) -> Iterator[KafkaCluster]:
     folder = Path(tempfile.mkdtemp(prefix="weaklink-kafka-"))
     cluster: KafkaCluster | None = None
     try:
         try:
-            cluster = start_cluster(brokers, folder)
+            cluster = start_cluster(brokers, folder, session_ms)
         except KafkaUnavailableError as error:
             _unavailable(str(error))
         yield cluster
@@ -300,14 +305,14 @@ def _started(brokers: int) -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaCluster]:
-    """One broker of our own, for the whole session."""
-    yield from _started(1)
+    """One broker of our own, for the whole session; never thought dead, however starved."""
+    yield from _started(1, session_ms=120_000)
 
 
 @pytest.fixture(scope="module")
 def kafka_cluster() -> Iterator[KafkaCluster]:
     """Three brokers of which one may be killed."""
-    yield from _started(3)
+    yield from _started(3, session_ms=6_000)
 
 
 @pytest.fixture(scope="session")
@@ -384,12 +389,17 @@ def read_all(servers: str, topic: str) -> list[Any]:
         consumer.close()
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
-    """Poll until true; an AssertionError that names ``what`` after ``seconds``."""
+def wait_until(
+    condition: Callable[[], bool],
+    what: str,
+    seconds: float = 120.0,
+    state: Callable[[], object] = lambda: "",
+) -> None:
+    """Poll until true; an AssertionError that names ``what`` and ``state`` after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+            raise AssertionError(f"not within {seconds:.0f} s: {what} {state()}")
         time.sleep(0.05)
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import func, select
 
+from serve.kafka.consumer import Moves, connect
 from serve.kafka.outflow import CONTENT_TYPES
 from serve.kafka.settings import KafkaSettings
 from serve.kafka.source import KafkaSource
@@ -56,12 +57,29 @@ def shared_database(postgres_url: str) -> Iterator[Database]:
 
 @contextmanager
 def running(worker: Worker) -> Iterator[Worker]:
-    """The worker's loop in a thread."""
+    """The worker's loop in a thread; a wait in vain tells what it says of itself."""
     worker.start()
+    _running.append(worker)
     try:
         yield worker
     finally:
+        _running.remove(worker)
         worker.stop()
+
+
+_running: list[Worker] = []
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    """`wait_until`, with the state of the running workers."""
+    wait_until(condition, what, seconds, state=_state)
+
+
+def _state() -> list[object]:
+    return [
+        (w.problem, source_of(w).health(), dict(source_of(w).counts), len(w.parts.pipeline.jobs()))
+        for w in _running
+    ]
 
 
 def telemetry(settings: KafkaSettings) -> str:
@@ -124,7 +142,7 @@ def test_messages_of_any_format_become_alerts_that_are_published_once(
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name)
     with running(kafka_worker(settings, database)) as worker:
-        wait_until(lambda: len(owned(worker)) == 4, "four partitions are taken over")
+        until(lambda: len(owned(worker)) == 4, "four partitions are taken over")
         bodies = json_rows("a") + json_rows("a", start=30, ticks=10, low="m-1")
         put(settings, "a", bodies)
         lists = json_rows("b") + json_rows("b", start=30, ticks=10, low="m-2")
@@ -139,9 +157,28 @@ def test_messages_of_any_format_become_alerts_that_are_published_once(
             streams.append(sink.getvalue().to_pybytes())
         put(settings, "c", streams, headers=[("content-type", CONTENT_TYPES["arrow"])])
         expected = [("a-m-1", "open"), ("b-m-2", "open"), ("c-m-3", "open")]
-        wait_until(lambda: alerts(database) == expected, "three alerts")
-        wait_until(lambda: len(published(settings)) == 3, "three alerts are published")
+        until(lambda: alerts(database) == expected, "three alerts")
+        until(lambda: len(published(settings)) == 3, "three alerts are published")
     assert sorted(published(settings)) == [(name, 1, "open") for name, _ in expected]
+
+
+def test_a_join_that_ends_between_two_polls_is_not_forgotten(
+    kafka_servers: str, kafka_name: str
+) -> None:
+    settings = settings_for(kafka_servers, kafka_name)
+    consumer = connect(settings)
+    nobody = Moves(assigned=lambda _: None, revoked=lambda _: None, lost=lambda _: None)
+    consumer.subscribe(list(settings.topics), listener=nobody)
+
+    def joined() -> bool:
+        consumer.poll(1, 10)  # no join is ever over within so little
+        time.sleep(0.2)
+        return len(consumer.assignment()) == 4
+
+    try:
+        wait_until(joined, "all partitions", 30)
+    finally:
+        consumer.close(autocommit=False, timeout_ms=2_000)
 
 
 @pytest.mark.postgres
@@ -152,27 +189,25 @@ def test_partitions_move_when_a_worker_joins_and_when_it_dies(
     settings = settings_for(kafka_servers, kafka_name)
     jobs = [f"job-{k}" for k in range(12)]
     with running(kafka_worker(settings, database, owner="w1")) as first:
-        wait_until(lambda: len(owned(first)) == 4, "one worker has all partitions")
+        until(lambda: len(owned(first)) == 4, "one worker has all partitions")
         for job in jobs:
             put(settings, job, json_rows(job, ticks=20))
-        wait_until(caught_up(first, messages=12 * 80), "all is read")
+        until(caught_up(first, messages=12 * 80), "all is read")
         second = kafka_worker(settings, database, owner="w2")
         with running(second):
-            wait_until(
-                lambda: len(owned(first)) == len(owned(second)) == 2, "each has two partitions"
-            )
+            until(lambda: len(owned(first)) == len(owned(second)) == 2, "each has two partitions")
             assert owned(first) | owned(second) == {0, 1, 2, 3}
             for job in jobs:
                 put(settings, job, json_rows(job, start=20, ticks=10, low="m-1"))
-            wait_until(lambda: len(alerts(database)) == 12, "an alert of every job")
+            until(lambda: len(alerts(database)) == 12, "an alert of every job")
             # It dies without a word to the group: no revocation, no snapshot.
             second._stop.set()
             consumer: Any = source_of(second)._link.consumer
             consumer._net.stop()
-        wait_until(lambda: len(owned(first)) == 4, "the survivor has all partitions", 30)
+        until(lambda: len(owned(first)) == 4, "the survivor has all partitions", 30)
         for job in jobs:
             put(settings, job, json_rows(job, start=30, ticks=10))
-        wait_until(
+        until(
             lambda: alerts(database) == [(f"{job}-m-1", "resolved") for job in sorted(jobs)],
             "every alert is resolved by whoever has its job",
         )
@@ -182,7 +217,6 @@ def test_partitions_move_when_a_worker_joins_and_when_it_dies(
     assert len(seen) == len(set(seen)) == 24
 
 
-@pytest.mark.soak
 def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
     tmp_path_factory: pytest.TempPathFactory, kafka_name: str, database: Database
 ) -> None:
@@ -190,19 +224,19 @@ def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
     try:
         settings = settings_for(cluster.bootstrap_servers, kafka_name)
         with running(kafka_worker(settings, database)) as worker:
-            wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+            until(lambda: len(owned(worker)) == 4, "partitions are taken over")
             put(settings, "a", json_rows("a", ticks=20))
-            wait_until(caught_up(worker, messages=80), "all is read")
+            until(caught_up(worker, messages=80), "all is read")
             cluster.kill(0)
-            wait_until(lambda: not source_of(worker).health().connected, "the outage is told")
+            until(lambda: not source_of(worker).health().connected, "the outage is told")
             assert source_of(worker).health().problem
             assert worker.running
             cluster.start(0)
             cluster.wait()
             put(settings, "a", json_rows("a", start=20, ticks=10, low="m-2"))
-            wait_until(lambda: alerts(database) == [("a-m-2", "open")], "reading goes on", 90)
-            wait_until(lambda: source_of(worker).health().problem == "", "all is well again")
-            wait_until(lambda: published(settings) == [("a-m-2", 1, "open")], "it is published")
+            until(lambda: alerts(database) == [("a-m-2", "open")], "reading goes on", 90)
+            until(lambda: source_of(worker).health().problem == "", "all is well again")
+            until(lambda: published(settings) == [("a-m-2", 1, "open")], "it is published")
         assert {state.run for state in worker.parts.pipeline.jobs()} == {0}
     finally:
         cluster.stop()
@@ -214,7 +248,7 @@ def test_dirt_goes_to_the_dead_letters_and_stops_nobody(
     settings = settings_for(kafka_servers, kafka_name, job_messages_per_second=2_000)
     topic = telemetry(settings)
     with running(kafka_worker(settings, database)) as worker:
-        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
         good = json_rows("a", ticks=20)
         put(settings, "a", good[:40])
         put(settings, "a", [b"{poison", b"[1, 2", b'{"ts": 1}', b"\xff\xfe"])
@@ -225,8 +259,8 @@ def test_dirt_goes_to_the_dead_letters_and_stops_nobody(
         flood = json_rows("flood", ticks=2_000)
         put(settings, "flood", flood)
         put(settings, "a", json_rows("a", start=20, ticks=10, low="m-1"))
-        wait_until(lambda: alerts(database) == [("a-m-1", "open")], "its job goes on")
-        wait_until(caught_up(worker, messages=127 + 8_000), "all is read")
+        until(lambda: alerts(database) == [("a-m-1", "open")], "its job goes on")
+        until(caught_up(worker, messages=127 + 8_000), "all is read")
     letters = [dict(r.headers) for r in read_all(kafka_servers, settings.dead_letter_topic)]
     by_reason: dict[str, int] = {}
     for letter in letters:
@@ -245,7 +279,7 @@ def test_thousands_of_short_jobs_pass_through_bounded_memory(
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name)
     with running(kafka_worker(settings, database)) as worker:
-        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
         records = []
         for number in range(2_000):
             job = f"short-{number}"
@@ -253,8 +287,8 @@ def test_thousands_of_short_jobs_pass_through_bounded_memory(
             records.append({"key": job.encode(), "value": body})
         send(kafka_servers, telemetry(settings), records)
         put(settings, "a", json_rows("a") + json_rows("a", start=30, ticks=10, low="m-1"))
-        wait_until(lambda: alerts(database) == [("a-m-1", "open")], "the long job's alert", 120)
-        wait_until(caught_up(worker, messages=2_160), "all is read", 120)
+        until(lambda: alerts(database) == [("a-m-1", "open")], "the long job's alert", 120)
+        until(caught_up(worker, messages=2_160), "all is read", 120)
         assert len(worker.parts.pipeline.jobs()) == 2_001
         assert worker.problem == ""
 
@@ -266,12 +300,10 @@ def test_a_restarted_static_member_gets_its_partitions_without_a_rebalance_of_ot
     other = settings_for(kafka_servers, kafka_name, instance_id="pod-2")
     with running(kafka_worker(other, database, owner="w2")) as stays:
         with running(kafka_worker(settings, database, owner="w1")) as restarts:
-            wait_until(
-                lambda: len(owned(stays)) == len(owned(restarts)) == 2, "each has two partitions"
-            )
+            until(lambda: len(owned(stays)) == len(owned(restarts)) == 2, "each has two partitions")
             had, before = owned(restarts), source_of(stays).counts["rebalances"]
         with running(kafka_worker(settings, database, owner="w1")) as again:
-            wait_until(lambda: owned(again) == had, "the same partitions", 30)
+            until(lambda: owned(again) == had, "the same partitions", 30)
             assert source_of(stays).counts["rebalances"] == before
 
 
@@ -280,11 +312,11 @@ def test_a_topic_that_is_missing_is_told_and_waited_for(
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name, topic={"create": False})
     with running(kafka_worker(settings, database)) as worker:
-        wait_until(lambda: "no topic" in source_of(worker).health().problem, "it is told")
+        until(lambda: "no topic" in source_of(worker).health().problem, "it is told")
         for topic in (*settings.topics, settings.dead_letter_topic):
             create_topic(kafka_servers, topic, 2)
         create_topic(kafka_servers, settings.alerts_topic, 1, {"cleanup.policy": "compact"})
-        wait_until(lambda: len(owned(worker)) == 2, "it goes on by itself")
+        until(lambda: len(owned(worker)) == 2, "it goes on by itself")
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
@@ -299,14 +331,13 @@ def test_everything_works_over_tls_with_a_password(
         sasl={"mechanism": mechanism, "username": USER, "password": PASSWORD},
     )
     with running(kafka_worker(settings, database)) as worker:
-        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
         put(plain, "a", [*json_rows("a"), b"{", *json_rows("a", start=30, ticks=10, low="m-1")])
-        wait_until(lambda: alerts(database) == [("a-m-1", "open")], "the alert")
-        wait_until(lambda: published(plain) == [("a-m-1", 1, "open")], "it is published")
+        until(lambda: alerts(database) == [("a-m-1", "open")], "the alert")
+        until(lambda: published(plain) == [("a-m-1", 1, "open")], "it is published")
     assert len(read_all(kafka_broker.bootstrap_servers, plain.dead_letter_topic)) == 1
 
 
-@pytest.mark.soak
 def test_a_wrong_password_is_told_and_does_not_end_the_worker(
     kafka_broker: KafkaCluster, kafka_name: str, database: Database
 ) -> None:
@@ -324,32 +355,30 @@ def test_a_wrong_password_is_told_and_does_not_end_the_worker(
             problem = source_of(worker).health().problem
             return problem not in ("", "not connected yet")
 
-        wait_until(told, "the refusal is told")
+        until(told, "the refusal is told")
         assert worker.running
         assert "wrong" not in problem
 
 
-@pytest.mark.soak
 def test_two_publishers_in_turn_publish_each_change_once(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name)
     with running(kafka_worker(settings, database)) as worker:
-        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
         put(settings, "a", json_rows("a") + json_rows("a", start=30, ticks=10, low="m-1"))
-        wait_until(lambda: len(published(settings)) == 1, "it is published")
+        until(lambda: len(published(settings)) == 1, "it is published")
     from serve.store.tables import ServiceStateRow
 
     with database.write() as session:  # as if it had died before it noted what it had sent
         session.execute(ServiceStateRow.__table__.delete())  # type: ignore[attr-defined]
     with running(kafka_worker(settings, database)) as worker:
-        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
         put(settings, "a", json_rows("a", start=40, ticks=10))
-        wait_until(lambda: len(published(settings)) >= 2, "the end is published")
+        until(lambda: len(published(settings)) >= 2, "the end is published")
     assert [(v, s) for _, v, s in published(settings)] == [(1, "open"), (2, "resolved")]
 
 
-@pytest.mark.soak
 def test_the_group_s_offsets_follow_what_is_stored(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:
@@ -357,9 +386,9 @@ def test_the_group_s_offsets_follow_what_is_stored(
 
     settings = settings_for(kafka_servers, kafka_name)
     with running(kafka_worker(settings, database)) as worker:
-        wait_until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
         put(settings, "a", json_rows("a"))
-        wait_until(caught_up(worker, messages=120), "all is read")
+        until(caught_up(worker, messages=120), "all is read")
     admin = KafkaAdminClient(bootstrap_servers=kafka_servers)
     try:
         found = admin.list_group_offsets(kafka_name)[kafka_name]

@@ -9,6 +9,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import OffsetAndMetadata
 
+from serve.kafka.rejoin import finish_joins
 from serve.kafka.security import client_options
 from serve.kafka.settings import KafkaSettings
 from serve.kafka.topics import prepare_topics
@@ -51,7 +52,7 @@ def connect(settings: KafkaSettings) -> Consumer:
         No broker answers, or it refuses us.
     """
     prepare_topics(settings)
-    consumer: Consumer = KafkaConsumer(
+    client: Any = KafkaConsumer(
         **client_options(settings),
         metrics_enabled=False,
         group_id=settings.group,
@@ -70,6 +71,8 @@ def connect(settings: KafkaSettings) -> Consumer:
         fetch_max_bytes=settings.fetch_bytes,
         max_partition_fetch_bytes=settings.partition_fetch_bytes,
     )
+    finish_joins(client._coordinator)
+    consumer: Consumer = client
     return consumer
 
 

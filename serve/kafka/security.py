@@ -57,7 +57,8 @@ def client_options(settings: KafkaSettings) -> dict[str, Any]:
         "retry_backoff_ms": 200,
         # The caller retries with its own back-off and must not hang in a constructor.
         "bootstrap_timeout_ms": 5_000,
-        "metadata_max_age_ms": 60_000,
+        # Also how long an update of metadata that crossed a subscription is missed.
+        "metadata_max_age_ms": 10_000,
     }
     kind = "SSL" if settings.tls else "PLAINTEXT"
     options["security_protocol"] = f"SASL_{kind}" if settings.sasl else kind
