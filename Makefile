@@ -4,12 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint types contracts gate ci bench quality clean
+.PHONY: help demo test lint types contracts gate ci bench quality clean
 
 help:
 	@echo "make demo      the whole product on this machine, with an injected fault"
 	@echo "make test      every test"
-	@echo "make soak      brokers and workers killed for minutes"
 	@echo "make ci        lint, types, import contracts, tests"
 	@echo "make bench     speed and memory"
 	@echo "make quality   detection quality of every detector (hours; goes on where it stopped)"
@@ -26,9 +25,6 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(ARGS)
-
-soak: $(STAMP)
-	$(BIN)/python -m pytest -m soak $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
