@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka import TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata
 
 from serve.kafka.consumer import Consumer
 from serve.kafka.settings import KafkaSettings
@@ -65,7 +65,10 @@ class FakeKafka:
 
 
 class FakeConsumer:
-    """`serve.kafka.consumer.Consumer` on a `FakeKafka`; `move` decides at the next poll."""
+    """`serve.kafka.consumer.Consumer` on a `FakeKafka`; `move` decides at the next poll.
+
+    ``broken`` is raised by every call; ``deaf`` lets questions about offsets fail.
+    """
 
     def __init__(self, kafka: FakeKafka):
         self.kafka = kafka
@@ -73,6 +76,9 @@ class FakeConsumer:
         self.stopped: set[TopicPartition] = set()
         self.next: tuple[str, set[TopicPartition]] | None = None
         self.closed = False
+        self.broken: Exception | None = None
+        self.deaf = False
+        self.state = MemberState.STABLE
         self.listener: Any = None
         self._cluster = self
 
@@ -145,6 +151,8 @@ class FakeConsumer:
         self, partitions: Collection[TopicPartition], *, timeout_ms: int
     ) -> dict[TopicPartition, int]:
         self._check()
+        if self.deaf:
+            raise KafkaTimeoutError("no answer about offsets")
         return {tp: self.kafka.first[tp.partition] for tp in partitions}
 
     def end_offsets(
@@ -163,6 +171,9 @@ class FakeConsumer:
         self.commit(offsets, timeout_ms=0)
         callback(offsets, None)
 
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        return ConsumerGroupMetadata("group", 1, "member", None, self.state)
+
     def close(self, *, autocommit: bool, timeout_ms: int) -> None:
         del autocommit
         self.closed = True
@@ -170,6 +181,8 @@ class FakeConsumer:
             self._move("cooperative", set())
 
     def _check(self) -> None:
+        if self.broken is not None:
+            raise self.broken
         if self.kafka.down:
             raise KafkaTimeoutError("no broker answers")
 

@@ -195,7 +195,7 @@ class Service:
     def works(self, name: str) -> bool:
         """Whether it has taken partitions over since its start."""
         log = (self.folder / f"{name}.log").read_bytes()
-        return b"connected to kafka" in log[self.began[name] :]
+        return b"partition taken over" in log[self.began[name] :]
 
     def kill(self, name: str) -> None:
         """SIGKILL."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kafka import TopicPartition
+from kafka.structs import MemberState
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
@@ -341,6 +342,67 @@ def test_brokers_that_are_away_at_the_start_are_waited_for() -> None:
     bench.kafka.down = False
     bench.turn(worker, 2, seconds=5)
     assert source_of(worker).health().connected
+
+
+def test_a_problem_is_over_when_every_partition_brings_messages_again() -> None:
+    bench = Bench(poll_messages=8)
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    bench.kafka.down = True
+    bench.turn(worker)
+    assert not source_of(worker).health().connected
+    bench.kafka.down = False
+    bench.turn(worker, seconds=0.1)  # not yet time to ask where it ends
+    health = source_of(worker).health()
+    assert (health.connected, health.problem) == (True, "")
+
+
+def test_a_worker_without_partitions_tells_that_kafka_is_away() -> None:
+    bench = Bench()
+    worker = bench.worker()
+    assert source_of(worker).health().connected
+    bench.kafka.down = True
+    bench.turn(worker, seconds=5)
+    assert not source_of(worker).health().connected
+    bench.kafka.down = False
+    bench.turn(worker, seconds=5)
+    assert source_of(worker).health().connected
+
+
+def test_a_worker_that_the_group_has_not_taken_in_says_so() -> None:
+    bench = Bench()
+    worker = bench.worker()
+    consumer_of(bench).state = MemberState.REBALANCING
+    bench.turn(worker)
+    assert source_of(worker).health().problem == "joining the group weaklink"
+
+
+def test_a_client_in_disorder_is_replaced_by_a_new_one() -> None:
+    bench = Bench()
+    bench.produce(messages(ticks=20))
+    worker = bench.worker(0)
+    consumer_of(bench).broken = RuntimeError("the event loop has crashed")
+    bench.turn(worker)
+    assert "crashed" in source_of(worker).health().problem
+    assert consumer_of(bench).closed
+    bench.turn(worker, seconds=5)
+    assert len(bench.kafka.consumers) == 2
+    consumer_of(bench).move(0)
+    bench.turn(worker, 3)
+    assert bench.partition().next_offset == 80
+
+
+def test_messages_that_came_while_another_partition_s_take_over_failed_are_not_lost() -> None:
+    bench = Bench()
+    worker = bench.worker(0)
+    bench.produce(messages(ticks=10))
+    consumer_of(bench).move(0, 1)
+    consumer_of(bench).deaf = True
+    bench.turn(worker)
+    consumer_of(bench).deaf = False
+    bench.turn(worker, 2)
+    assert worker.parts.metrics.rows._value.get() == 40
+    assert bench.partition(1).epoch == 1
 
 
 def test_silence_because_kafka_is_away_says_nothing_about_the_machines() -> None:

@@ -83,9 +83,9 @@ class Link:
         _log.info("connected to kafka", group=self.settings.group)
         return consumer
 
-    def trouble(self, error: KafkaError) -> bool:
+    def trouble(self, error: Exception) -> bool:
         """A call has failed. True if the connection is gone and everything with it."""
-        if error.retriable:
+        if isinstance(error, KafkaError) and error.retriable:
             self.problem = _line(error)
             return False
         self._counts["restarts"] += 1
@@ -99,16 +99,20 @@ class Link:
         if consumer is not None:
             try:
                 consumer.close(autocommit=False, timeout_ms=2_000)
-            except (KafkaError, RuntimeError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - it is thrown away, whatever ails it
                 _log.debug("closing a broken consumer", reason=_line(error))
 
     def probe(self, idle: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Now and then: where partitions that bring nothing end; empty if not asked or told.
 
-        An idle partition and one whose broker is away look the same to a poll.
+        An idle partition and one whose broker is away look the same to a poll. If none is
+        ``idle``, all is well.
         """
         now = self._monotonic()
-        if self.consumer is None or not idle or now < self._probe_at:
+        if not idle:
+            self.problem = ""
+            return {}
+        if self.consumer is None or now < self._probe_at:
             return {}
         self._probe_at = now + PROBE_SECONDS
         try:

@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
+from kafka.structs import MemberState
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -124,17 +125,9 @@ class KafkaSource:
         turn, decoded = Turn(), Decoded(empty_samples())
         consumer = self._link.open(timeout_seconds)
         if consumer is not None:
-            try:
-                self._take_over(consumer)
-                limit = self.settings.poll_messages
-                records = consumer.poll(1000 * timeout_seconds, max_records=limit)
-                # From here on messages are out of the client's hands.
-                self._open_turn = self._turn
-                self._take_over(consumer)
+            records = self._fetch(consumer, timeout_seconds)
+            if records is not None:
                 decoded = self._read(consumer, records, turn)
-            except KafkaError as error:
-                if self._link.trouble(error):
-                    self._lost(list(self._partitions))
         self._open_turn = self._turn
         now = self._monotonic()
         for partition in self._partitions.values():
@@ -223,13 +216,38 @@ class KafkaSource:
 
     # ------------------------------------------------------------ reading
 
+    def _fetch(
+        self, consumer: Consumer, timeout_seconds: float
+    ) -> dict[TopicPartition, list[Any]] | None:
+        """New messages; None if the client fails, which costs at most the connection."""
+        try:
+            self._take_over(consumer)
+            limit = self.settings.poll_messages
+            records = consumer.poll(1000 * timeout_seconds, max_records=limit)
+            # From here on messages are out of the client's hands.
+            self._open_turn = self._turn
+            self._take_over(consumer)
+        except Exception as error:  # noqa: BLE001 - a client in disorder is replaced
+            if self._link.trouble(error):
+                self._lost(list(self._partitions))
+                return None
+            # The client may have counted messages as read that it never handed out.
+            for tp, partition in self._active().items():
+                consumer.seek(tp, partition.read_offset)
+            return None
+        return records
+
+    def _active(self) -> dict[TopicPartition, Partition]:
+        """Partitions that are read."""
+        return {tp: p for tp, p in self._partitions.items() if p.stage in (Stage.RERUN, Stage.LIVE)}
+
     def _read(
         self, consumer: Consumer, records: dict[TopicPartition, list[Any]], turn: Turn
     ) -> Decoded:
-        active = {
-            tp: p for tp, p in self._partitions.items() if p.stage in (Stage.RERUN, Stage.LIVE)
-        }
-        ends = self._link.probe([tp for tp in active if tp not in records])
+        active = self._active()
+        # Without partitions of its own a worker asks about one of the topic's.
+        asked = active or [TopicPartition(next(iter(self.settings.topics)), 0)]
+        ends = self._link.probe([tp for tp in asked if tp not in records])
         now, now_ms = self._monotonic(), self.database.clock() // 1_000_000
         for tp, partition in active.items():
             messages = records.get(tp, [])
@@ -356,6 +374,13 @@ class KafkaSource:
                 consumer.seek(tp, partition.read_offset)
                 consumer.resume(tp)
                 self.counts["takeovers"] += 1
+                _log.info(
+                    "partition taken over",
+                    partition=str(partition.key),
+                    offset=partition.next_offset,
+                    read_again=partition.next_offset - partition.read_offset,
+                    jobs=len(partition.jobs),
+                )
 
     def _checkpoint(
         self, consumer: Consumer, tp: TopicPartition, partition: Partition
@@ -390,6 +415,11 @@ class KafkaSource:
             if p.stage is Stage.LIVE and self._told.get(tp) != p.next_offset
         }
 
+    def _joined(self) -> bool:
+        """Whether the group has settled, as far as this worker knows."""
+        consumer = self._link.consumer
+        return consumer is None or consumer.group_metadata().state is MemberState.STABLE
+
     def _update_health(self) -> None:
         now_ms = self.database.clock() // 1_000_000
         behind: list[float] = []
@@ -401,6 +431,8 @@ class KafkaSource:
                 behind.append(max(0.0, (now_ms - partition.newest_ms) / 1000))
             detail.append(partition.describe())
         problem = self._link.problem or self._problem
+        if not problem and not self._joined():
+            problem = f"joining the group {self.settings.group}"
         if waiting and not problem:
             problem = f"taking over {waiting} of {len(self._partitions)} partitions"
         self._health = SourceHealth(
