@@ -26,7 +26,15 @@ from serve.store.tables import EventRow
 from serve.worker import Worker
 from tests.kafka_fakes import FakeConsumer, FakeKafka
 from tests.kafka_worker import make_decoder
-from tests.serve_support import START_NS, HandClock, make_worker, memory_database, rows
+from tests.serve_support import (
+    SECOND,
+    START_NS,
+    HandClock,
+    KeptOutbox,
+    make_worker,
+    memory_database,
+    rows,
+)
 
 SETTINGS = KafkaSettings(poll_messages=40, commit_interval_seconds=0)
 
@@ -457,6 +465,35 @@ def test_the_wall_clock_waits_while_old_messages_are_read() -> None:
     bench.turn(worker, 8)
     assert worker.parts.pipeline.held == set()
     assert source_of(worker).health().lag_seconds == 0
+
+
+def test_what_was_over_before_it_caught_up_is_stored_and_nobody_is_told() -> None:
+    bench = Bench()
+    bench.produce(messages(ticks=20) + messages(start=20, ticks=10, low="m-1"))
+    bench.produce(messages(start=30, ticks=10))
+    bench.pass_time(7200)
+    worker = bench.worker(0)
+    outbox = worker.parts.outbox
+    assert isinstance(outbox, KeptOutbox)
+    bench.turn(worker, 8)
+    assert [event[0] for event in bench.events()] == ["alert.opened", "alert.resolved"]
+    assert outbox.notices == []
+
+
+def test_what_is_still_wrong_when_it_has_caught_up_is_told() -> None:
+    bench = Bench()
+    bench.produce(messages(ticks=20) + messages(start=20, ticks=10, low="m-1"))
+    bench.pass_time(7200)
+    worker = bench.worker(0)
+    outbox = worker.parts.outbox
+    assert isinstance(outbox, KeptOutbox)
+    bench.turn(worker, 4)
+    assert outbox.notices == []
+    now = int(bench.clock.now_ns - START_NS) // SECOND
+    for second in range(now, now + 12):
+        bench.produce(messages(start=second, ticks=1, low="m-1"))
+        bench.turn(worker)
+    assert [notice.kind for notice in outbox.notices] == ["opened"]
 
 
 def test_a_group_without_offsets_may_begin_with_the_newest() -> None:
