@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
+from kafka.net.inet import KafkaNetSocket
 
 KAFKA_VERSION = "4.4.0"
 USER = "weaklink"
@@ -325,10 +326,28 @@ def kafka_servers(request: pytest.FixtureRequest) -> str:
     return broker.bootstrap_servers
 
 
+def _close_refused_sockets() -> None:
+    """kafka-python leaves the socket of a refused connection to the garbage collector; then
+    some later test would be blamed for it."""
+    connect = KafkaNetSocket.sock_connect
+
+    async def sock_connect(
+        self: Any, net: Any, sock: socket.socket, *rest: Any, **more: Any
+    ) -> Any:
+        try:
+            return await connect(self, net, sock, *rest, **more)
+        except BaseException:
+            sock.close()
+            raise
+
+    KafkaNetSocket.sock_connect = sock_connect
+
+
+_close_refused_sockets()
+
 KAFKA_MARKS = [
     pytest.mark.kafka,
     pytest.mark.usefixtures("kafka_tidy"),
-    # kafka-python leaves the socket of a refused connection to the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

@@ -30,11 +30,11 @@ def finish_joins(coordinator: Any) -> None:
 
     async def join_once() -> bytes:
         if kept:
-            generation, assignment = kept.pop()
+            generation, ended_with = kept.pop()
             unused = coordinator.state is MemberState.REBALANCING
             if unused and coordinator._generation is generation:
-                return assignment
-        assignment = await join_and_sync()
+                return ended_with
+        assignment: bytes = await join_and_sync()
         kept[:] = [(coordinator._generation, assignment)]
         return assignment
 
