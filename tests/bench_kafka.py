@@ -1,10 +1,11 @@
-"""From Kafka to verdict, rows per second on one core: ``python -m tests.bench_kafka``.
+"""From Kafka to verdict, rows per second on one core: ``python -m tests.bench kafka``.
 
 A real broker runs on the other core(s). The same telemetry (simulated jobs, 16 metrics a row) is
-sent as JSON with one row a message, JSON with 50 rows, and Arrow batches, and read by one worker
-process pinned to one core: decoding, alignment, the evidence detector, and every turn stored.
-Beside it: the bare consumption of kafka-python and of confluent-kafka (installed on demand), two
-processes instead of one, and memory and lag over a day of 64 machines (``--day``).
+sent as JSON with one row a message, JSON with 50 rows, and Arrow batches, each in the format that
+its topic is configured for, and read by one worker process pinned to one core: decoding,
+alignment, the evidence detector, and every turn stored. Beside it: the bare consumption of
+kafka-python and of confluent-kafka (installed on demand), two processes instead of one, and
+memory and lag over a day of 64 machines (``--day``).
 
 Rows per second are given by the wall clock and by the process's CPU time; on a busy machine only
 the latter means anything.
@@ -35,34 +36,34 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from detect.registry import make_detector
 from ingest.catalogue import Catalogue
 from ingest.simulate import JobSpec, simulate
-from serve.kafka.outflow import CONTENT_TYPES, Form, message_values
+from serve.kafka.outflow import Form, message_values
 from serve.store.base import Database
 from tests.kafka_support import create_topic, start_cluster
 from tests.kafka_worker import kafka_worker, settings_for
 
-JOBS = 8
-MACHINES = 64
+JOBS = 4
 SECOND = 1_000_000_000
 SIZES: dict[Form, tuple[int, int]] = {
-    "json": (300, 1),
-    "json-array": (600, 50),
-    "arrow": (2400, 512),
+    "json": (300_000, 1),
+    "json-array": (600_000, 50),
+    "arrow": (1_500_000, 512),
 }
-"""Seconds of event time of each job, and rows a message."""
+"""Rows in all, and rows a message."""
 
 
-def telemetry(seconds: int, jobs: int = JOBS) -> Iterator[tuple[bytes, pa.Table]]:
+def telemetry(seconds: int, machines: int, jobs: int = JOBS) -> Iterator[tuple[bytes, pa.Table]]:
     """Minutes of each job in turn; a simulated stretch is repeated as often as needed."""
     stretch = 300
     tables = [
-        simulate(JobSpec(job=f"job-{k}", machines=MACHINES, minutes=stretch / 60), seed=k).table
+        simulate(JobSpec(job=f"job-{k}", machines=machines, minutes=stretch / 60), seed=k).table
         for k in range(jobs)
     ]
     for start in range(0, seconds, 60):
         for number, table in enumerate(tables):
             ns = table["ts"].cast(pa.int64()).to_numpy()
-            first = int(ns.min()) // SECOND
-            inside = (ns // SECOND - first) % stretch // 60 == start // 60 % (stretch // 60)
+            at = (ns - ns.min()) // SECOND
+            # The last rows may stand a little beyond the stretch: they would be in the future.
+            inside = (at < stretch) & (at // 60 == start // 60 % (stretch // 60))
             part = table.filter(pa.array(inside))
             shift = start // stretch * stretch * SECOND
             moved = pa.array(ns[inside] + shift).cast(pa.timestamp("ns", tz="UTC"))
@@ -71,8 +72,9 @@ def telemetry(seconds: int, jobs: int = JOBS) -> Iterator[tuple[bytes, pa.Table]
             yield f"job-{number}".encode(), part.sort_by("ts")
 
 
-def fill(servers: str, topic: str, form: Form, seconds: int, rows_a_message: int) -> int:
+def fill(servers: str, topic: str, form: Form, seconds: int, machines: int) -> int:
     """Send it all; returns the number of rows."""
+    rows_a_message = SIZES[form][1]
     create_topic(servers, topic, 4, {"max.message.bytes": str(8 << 20)})
     producer = KafkaProducer(
         bootstrap_servers=servers,
@@ -82,10 +84,9 @@ def fill(servers: str, topic: str, form: Form, seconds: int, rows_a_message: int
         compression_type="lz4",
     )
     rows = 0
-    headers = [("content-type", CONTENT_TYPES[form])]
-    for key, table in telemetry(seconds):
+    for key, table in telemetry(seconds, machines):
         for value, count in message_values(table, form, rows_a_message):
-            producer.send(topic, key=key, value=value, headers=headers)
+            producer.send(topic, key=key, value=value)
             rows += count
     producer.flush()
     producer.close()
@@ -100,7 +101,7 @@ def work(servers: str, topic: str, messages: int, database: str, owner: str, pro
     settings = settings_for(
         servers,
         topic,
-        topics={topic: "json"},
+        topics={topic: "arrow" if "arrow" in topic else "json"},
         group=f"{topic}-group",
         snapshot_seconds=30,
         session_timeout_seconds=30,
@@ -136,6 +137,13 @@ def work(servers: str, topic: str, messages: int, database: str, owner: str, pro
         "cpu_seconds": time.process_time() - cpu,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "stages": stages,
+        "rejected": {
+            sample.labels["reason"]: sample.value
+            for metric in worker.parts.metrics.rejected.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total") and sample.value
+        },
+        "ticks": sum(state.ticks for state in worker.parts.pipeline.jobs()),
         "profile": _text(profiler) if profile else "",
     }
     source.close()
@@ -202,7 +210,7 @@ def raw_confluent(servers: str, topic: str, messages: int) -> dict[str, float]:
 
 def _text(profiler: cProfile.Profile) -> str:
     out = io.StringIO()
-    pstats.Stats(profiler, stream=out).sort_stats("tottime").print_stats(25)
+    pstats.Stats(profiler, stream=out).sort_stats("tottime").print_stats(30)
     return "\n".join(out.getvalue().splitlines()[6:])
 
 
@@ -245,6 +253,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="amount of telemetry")
+    parser.add_argument("--machines", type=int, default=512, help="of each job")
     parser.add_argument("--forms", nargs="*", default=list(SIZES))
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--two", action="store_true", help="also two processes")
@@ -260,12 +269,15 @@ def main() -> None:
         servers = cluster.bootstrap_servers
         try:
             for form in arguments.forms:
-                seconds, rows_a_message = SIZES[form]
-                seconds = max(60, round(seconds * arguments.scale / 60) * 60)
+                machines = arguments.machines
+                minutes = SIZES[form][0] * arguments.scale / (60 * JOBS * machines)
                 topic = f"bench-{form}"
-                rows = fill(servers, topic, form, seconds, rows_a_message)
+                rows = fill(servers, topic, form, 60 * max(1, round(minutes)), machines)
                 messages = _end(servers, topic)
-                print(f"\n{form}: {rows:,} rows in {messages:,} messages")
+                print(
+                    f"\n{form}: {JOBS} jobs of {machines} machines, {rows:,} rows in "
+                    f"{messages:,} messages"
+                )
                 print(f"{'':34}{'a second':>11} {'a CPU second':>13}")
                 options: dict[str, Any] = {
                     "servers": servers,
@@ -283,7 +295,10 @@ def main() -> None:
                     )
                 )
                 print(f"{'Kafka to verdict, rows':34}{_rate(one['rows'], one)}")
-                print(f"  stages (s): {one['stages']}, peak memory {one['peak_mb']:.0f} MB")
+                print(
+                    f"  stages (s): {one['stages']}, {one['ticks']:,} ticks, rejected "
+                    f"{one['rejected']}, peak memory {one['peak_mb']:.0f} MB"
+                )
                 print(one["profile"])
                 for name, path in (("kafka_python", ""), ("confluent", confluent)):
                     if name == "confluent" and not confluent:
@@ -338,7 +353,7 @@ def _day(servers: str, database: str) -> None:
     source: Any = worker.parts.source
     sizes, lags = [], []
     sent = 0
-    for minute, (key, table) in enumerate(telemetry(86_400, jobs=1)):
+    for minute, (key, table) in enumerate(telemetry(86_400, machines=64, jobs=1)):
         for value, _ in message_values(table, "arrow", 64 * 10):
             producer.send(topic, key=key, value=value)
             sent += 1
