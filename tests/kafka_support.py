@@ -154,7 +154,7 @@ class KafkaCluster:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def wait(self, count: int | None = None, timeout_seconds: float = 90.0) -> None:
+    def wait(self, count: int | None = None, timeout_seconds: float = 240.0) -> None:
         """Until ``count`` (default: all) brokers serve, or `KafkaUnavailableError`."""
         want = len(self.nodes) if count is None else count
         deadline = time.monotonic() + timeout_seconds

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ from serve.store.base import Database
 from serve.worker import Worker, WorkerParts
 from tests.serve_support import KeptOutbox, ThresholdDetector
 
+ROOT = Path(__file__).parent.parent
 CATALOGUE = Catalogue.default()
 make_decoder = FormatDecoder(CATALOGUE, Rules(), {}).decoder
 
@@ -75,6 +79,25 @@ def kafka_worker(
         pump=EventPump(database, publisher),
     )
     return Worker(parts)
+
+
+@contextmanager
+def worker_process(
+    settings: KafkaSettings, database: Database, owner: str, folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in a process of its own; at the end it is killed if it still runs."""
+    file = folder / f"{owner}.json"
+    url = database.engine.url.render_as_string(hide_password=False)
+    body = {"kafka": settings.model_dump(mode="json"), "database": url, "owner": owner}
+    file.write_text(json.dumps(body))
+    command = [sys.executable, "-m", "tests.kafka_worker", str(file)]
+    with (folder / f"{owner}.log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def main() -> None:

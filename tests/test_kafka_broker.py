@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from serve.kafka.consumer import Moves, connect
 from serve.kafka.outflow import CONTENT_TYPES
 from serve.kafka.settings import KafkaSettings
 from serve.kafka.source import KafkaSource
+from serve.kafka.tables import PartitionRow
 from serve.store.base import Database
 from serve.store.tables import AlertRow
 from serve.worker import Worker
@@ -31,7 +33,7 @@ from tests.kafka_support import (
     start_cluster,
     wait_until,
 )
-from tests.kafka_worker import kafka_worker, settings_for
+from tests.kafka_worker import kafka_worker, settings_for, worker_process
 from tests.serve_support import START_NS, rows
 
 pytestmark = KAFKA_MARKS
@@ -127,6 +129,12 @@ def owned(worker: Worker) -> set[int]:
     return {p["partition"] for p in source_of(worker).partitions() if p["stage"] == "live"}
 
 
+def owners(database: Database) -> Counter[str]:
+    """How many partitions each worker has taken over."""
+    with database.read() as session:
+        return Counter(session.scalars(select(PartitionRow.owner)))
+
+
 def caught_up(*workers: Worker, messages: int) -> Callable[[], bool]:
     """Whether so many messages are stored with their effect."""
 
@@ -182,8 +190,8 @@ def test_a_join_that_ends_between_two_polls_is_not_forgotten(
 
 
 @pytest.mark.postgres
-def test_partitions_move_when_a_worker_joins_and_when_it_dies(
-    kafka_servers: str, kafka_name: str, shared_database: Database
+def test_partitions_move_when_a_worker_joins_and_when_it_is_killed(
+    kafka_servers: str, kafka_name: str, shared_database: Database, tmp_path: Path
 ) -> None:
     database = shared_database
     settings = settings_for(kafka_servers, kafka_name)
@@ -193,17 +201,13 @@ def test_partitions_move_when_a_worker_joins_and_when_it_dies(
         for job in jobs:
             put(settings, job, json_rows(job, ticks=20))
         until(caught_up(first, messages=12 * 80), "all is read")
-        second = kafka_worker(settings, database, owner="w2")
-        with running(second):
-            until(lambda: len(owned(first)) == len(owned(second)) == 2, "each has two partitions")
-            assert owned(first) | owned(second) == {0, 1, 2, 3}
+        with worker_process(settings, database, "w2", tmp_path) as second:
+            until(lambda: owners(database) == {"w1": 2, "w2": 2}, "each has two partitions")
             for job in jobs:
                 put(settings, job, json_rows(job, start=20, ticks=10, low="m-1"))
             until(lambda: len(alerts(database)) == 12, "an alert of every job")
-            # It dies without a word to the group: no revocation, no snapshot.
-            second._stop.set()
-            consumer: Any = source_of(second)._link.consumer
-            consumer._net.stop()
+            second.kill()
+            second.wait()
         until(lambda: len(owned(first)) == 4, "the survivor has all partitions", 30)
         for job in jobs:
             put(settings, job, json_rows(job, start=30, ticks=10))
@@ -211,6 +215,7 @@ def test_partitions_move_when_a_worker_joins_and_when_it_dies(
             lambda: alerts(database) == [(f"{job}-m-1", "resolved") for job in sorted(jobs)],
             "every alert is resolved by whoever has its job",
         )
+        until(lambda: len(published(settings)) >= 24, "every change is published")
     # No gap and no false alarm on the way: each job has one run and one alert.
     assert {state.run for state in first.parts.pipeline.jobs()} == {0}
     seen = published(settings)
