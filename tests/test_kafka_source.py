@@ -382,7 +382,14 @@ def test_a_worker_that_the_group_has_not_taken_in_says_so() -> None:
     worker = bench.worker()
     consumer_of(bench).state = MemberState.REBALANCING
     bench.turn(worker)
-    assert source_of(worker).health().problem == "joining the group weaklink"
+    health = source_of(worker).health()
+    assert (health.connected, health.problem) == (True, "joining the group weaklink")
+    bench.turn(worker, seconds=60)
+    assert not source_of(worker).health().connected
+    consumer_of(bench).state = MemberState.STABLE
+    bench.turn(worker)
+    health = source_of(worker).health()
+    assert (health.connected, health.problem) == (True, "")
 
 
 def test_a_client_in_disorder_is_replaced_by_a_new_one() -> None:

@@ -113,6 +113,7 @@ class KafkaSource:
         self._told: dict[TopicPartition, int] = {}
         self._problem = ""
         self._marks_at = 0.0
+        self._joined_at = float("-inf")
         self._health = SourceHealth(connected=False, problem=self._link.problem)
 
     # ------------------------------------------------------------ a turn, in order
@@ -416,9 +417,9 @@ class KafkaSource:
         }
 
     def _joined(self) -> bool:
-        """Whether the group has settled, as far as this worker knows."""
+        """Whether the group has taken this worker in, as far as it knows."""
         consumer = self._link.consumer
-        return consumer is None or consumer.group_metadata().state is MemberState.STABLE
+        return consumer is not None and consumer.group_metadata().state is MemberState.STABLE
 
     def _update_health(self) -> None:
         now_ms = self.database.clock() // 1_000_000
@@ -431,12 +432,17 @@ class KafkaSource:
                 behind.append(max(0.0, (now_ms - partition.newest_ms) / 1000))
             detail.append(partition.describe())
         problem = self._link.problem or self._problem
-        if not problem and not self._joined():
+        now = self._monotonic()
+        if self._joined():
+            self._joined_at = now
+        elif not problem:
             problem = f"joining the group {self.settings.group}"
+        joined = now - self._joined_at <= self.settings.session_timeout_seconds
         if waiting and not problem:
             problem = f"taking over {waiting} of {len(self._partitions)} partitions"
         self._health = SourceHealth(
-            connected=self._link.consumer is not None and not self._link.problem,
+            # A worker that its group does not take in reads nothing, and nobody would notice.
+            connected=self._link.consumer is not None and not self._link.problem and joined,
             lag_seconds=max(behind, default=0.0),
             lag_messages=sum(p.lag for p in self._partitions.values()),
             problem=problem,
