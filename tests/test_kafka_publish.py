@@ -160,6 +160,8 @@ class FakeWire:
 
     def close(self, timeout: float | None = None) -> None:
         self.closed = True
+        if self.refuse:  # as the real one does with messages that it could not send
+            raise KafkaTimeoutError("not all is sent")
 
 
 def _publish(folder: Path, clock: HandClock, wire: FakeWire, **options: Any) -> Published:

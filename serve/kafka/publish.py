@@ -17,6 +17,8 @@ from serve.kafka.settings import KafkaSettings
 from serve.kafka.topics import prepare_topics
 
 SECOND = 1_000_000_000
+PATIENCE_SECONDS = 600.0
+"""So long brokers that are away or slow are waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,14 @@ def publish(
             if now_ns() - told > SECOND:
                 told = now_ns()
                 progress(_published(count))
-        wire.flush(timeout=60)
+        wire.flush(timeout=PATIENCE_SECONDS)
     except KafkaError as error:
         errors.append(error)
     finally:
-        wire.close(timeout=10)
+        try:
+            wire.close(timeout=0 if errors else 10)
+        except KafkaError as error:
+            errors.append(error)
     if errors:
         raise KafkaSetupError(f"kafka: topic {topic}: {_line(errors[0])}")
     return _published(count)
@@ -126,6 +131,8 @@ def _open(settings: KafkaSettings, topic: str) -> Wire:
             **client_options(settings),
             metrics_enabled=False,
             acks="all",
+            enable_idempotence=True,  # a message sent again stands once, and in its place
+            delivery_timeout_ms=int(1000 * PATIENCE_SECONDS),
             allow_auto_create_topics=False,
             compression_type=None if kind == "none" else kind,
             linger_ms=20,
