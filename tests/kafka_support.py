@@ -313,7 +313,7 @@ def kafka_broker() -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="module")
 def kafka_cluster() -> Iterator[KafkaCluster]:
     """Three brokers of which one may be killed."""
-    yield from _started(3, session_ms=6_000)
+    yield from _started(3, session_ms=9_000)
 
 
 @pytest.fixture(scope="session")

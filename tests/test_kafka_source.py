@@ -450,7 +450,7 @@ def test_a_database_that_is_away_stops_a_take_over_until_it_is_back(
         raise OperationalError("select", {}, Exception("connection refused"))
 
     with monkeypatch.context() as patched:
-        patched.setattr("serve.kafka.source.claim", away)
+        patched.setattr("serve.kafka.start.claim", away)
         bench.turn(worker, 3)
         assert "checkpoint" in source.health().problem
     bench.turn(worker, 3)

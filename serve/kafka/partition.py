@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -17,7 +17,7 @@ from ingest.samples import Decoded
 from serve.kafka.checkpoint import Checkpoint, JournalEntry, PartitionKey, Snapshot
 from serve.kafka.journal import Rerun
 from serve.kafka.reader import Message, PartitionReader
-from serve.source import concat_decoded
+from serve.source import SourceHealth, concat_decoded
 
 _log = structlog.stdlib.get_logger("weaklink")
 
@@ -225,3 +225,24 @@ class Partition:
             "up_to_date": not self.held,
             "jobs": len(self.jobs),
         }
+
+
+def health_of(
+    partitions: Collection[Partition], *, now_ms: int, connected: bool, problem: str
+) -> SourceHealth:
+    """How a source with these partitions is doing; lag is told by the time of arrival."""
+    behind = [
+        max(0.0, (now_ms - p.newest_ms) / 1000)
+        for p in partitions
+        if p.lag and p.newest_ms is not None
+    ]
+    waiting = sum(p.stage is not Stage.LIVE for p in partitions)
+    if waiting and not problem:
+        problem = f"taking over {waiting} of {len(partitions)} partitions"
+    return SourceHealth(
+        connected=connected,
+        lag_seconds=max(behind, default=0.0),
+        lag_messages=sum(p.lag for p in partitions),
+        problem=problem,
+        detail={"partitions": [p.describe() for p in partitions]},
+    )

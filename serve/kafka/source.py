@@ -27,22 +27,14 @@ from sqlalchemy.orm import Session
 
 from detect.pipeline import Pipeline
 from ingest.samples import Decoded, empty_samples
-from serve.kafka.checkpoint import (
-    Checkpoint,
-    FencedError,
-    PartitionKey,
-    claim,
-    load,
-    replace,
-    save,
-)
+from serve.kafka.checkpoint import FencedError, PartitionKey, save
 from serve.kafka.consumer import Consumer, Moves, connect
 from serve.kafka.link import Link
-from serve.kafka.partition import Batch, Partition, Stage
+from serve.kafka.partition import Batch, Partition, Stage, health_of
 from serve.kafka.reader import DecoderFactory, PartitionReader
 from serve.kafka.resume import repeat, restore
 from serve.kafka.settings import KafkaSettings
-from serve.kafka.start import settle
+from serve.kafka.start import checkpoint_of
 from serve.source import Polled, SourceHealth, concat_decoded
 from serve.store.base import Database
 
@@ -362,7 +354,15 @@ class KafkaSource:
             if partition.stage is not Stage.TAKEOVER:
                 continue
             try:
-                found = self._checkpoint(consumer, tp, partition)
+                found = checkpoint_of(
+                    partition,
+                    tp,
+                    consumer=consumer,
+                    database=self.database,
+                    owner=self.owner,
+                    settings=self.settings,
+                    counts=self.counts,
+                )
             except FencedError:
                 self.counts["fenced"] += 1
                 partition.stage = Stage.FENCED
@@ -383,29 +383,6 @@ class KafkaSource:
                     jobs=len(partition.jobs),
                 )
 
-    def _checkpoint(
-        self, consumer: Consumer, tp: TopicPartition, partition: Partition
-    ) -> Checkpoint:
-        key, now_ns = partition.key, self.database.clock()
-        with self.database.write() as session:
-            if partition.epoch:
-                found = load(session, key, epoch=partition.epoch)
-            else:
-                found = claim(session, key, owner=self.owner, now_ns=now_ns)
-        partition.epoch = found.epoch
-        changed = settle(
-            consumer,
-            tp,
-            found,
-            start=self.settings.start,
-            timeout_ms=int(1000 * self.settings.request_timeout_seconds),
-            counts=self.counts,
-        )
-        if changed:
-            with self.database.write() as session:
-                replace(session, key, found, now_ns=now_ns)
-        return found
-
     # ------------------------------------------------------------ what others see
 
     def _stored_offsets(self) -> dict[TopicPartition, int]:
@@ -422,29 +399,17 @@ class KafkaSource:
         return consumer is not None and consumer.group_metadata().state is MemberState.STABLE
 
     def _update_health(self) -> None:
-        now_ms = self.database.clock() // 1_000_000
-        behind: list[float] = []
-        waiting = 0
-        detail = []
-        for partition in self._partitions.values():
-            waiting += partition.stage is not Stage.LIVE
-            if partition.lag and partition.newest_ms is not None:
-                behind.append(max(0.0, (now_ms - partition.newest_ms) / 1000))
-            detail.append(partition.describe())
-        problem = self._link.problem or self._problem
         now = self._monotonic()
+        problem = self._link.problem or self._problem
         if self._joined():
             self._joined_at = now
         elif not problem:
             problem = f"joining the group {self.settings.group}"
+        # A worker that its group does not take in reads nothing, and nobody would notice.
         joined = now - self._joined_at <= self.settings.session_timeout_seconds
-        if waiting and not problem:
-            problem = f"taking over {waiting} of {len(self._partitions)} partitions"
-        self._health = SourceHealth(
-            # A worker that its group does not take in reads nothing, and nobody would notice.
+        self._health = health_of(
+            self._partitions.values(),
+            now_ms=self.database.clock() // 1_000_000,
             connected=self._link.consumer is not None and not self._link.problem and joined,
-            lag_seconds=max(behind, default=0.0),
-            lag_messages=sum(p.lag for p in self._partitions.values()),
             problem=problem,
-            detail={"partitions": detail},
         )

@@ -8,10 +8,44 @@ from typing import Literal
 import structlog
 from kafka import TopicPartition
 
-from serve.kafka.checkpoint import Checkpoint
+from serve.kafka.checkpoint import Checkpoint, claim, load, replace
 from serve.kafka.consumer import Consumer, topic_id
+from serve.kafka.partition import Partition
+from serve.kafka.settings import KafkaSettings
+from serve.store.base import Database
 
 _log = structlog.stdlib.get_logger("weaklink")
+
+
+def checkpoint_of(
+    partition: Partition,
+    tp: TopicPartition,
+    *,
+    consumer: Consumer,
+    database: Database,
+    owner: str,
+    settings: KafkaSettings,
+    counts: Counter[str],
+) -> Checkpoint:
+    """Claim a partition that Kafka has assigned (again, if it is ours already) and settle it.
+
+    Raises
+    ------
+    FencedError
+        It was ours, and another worker has it by now.
+    """
+    key, now_ns = partition.key, database.clock()
+    with database.write() as session:
+        if partition.epoch:
+            found = load(session, key, epoch=partition.epoch)
+        else:
+            found = claim(session, key, owner=owner, now_ns=now_ns)
+    partition.epoch = found.epoch
+    timeout_ms = int(1000 * settings.request_timeout_seconds)
+    if settle(consumer, tp, found, start=settings.start, timeout_ms=timeout_ms, counts=counts):
+        with database.write() as session:
+            replace(session, key, found, now_ns=now_ns)
+    return found
 
 
 def settle(
