@@ -8,8 +8,8 @@ deviations adds one second; below ``START`` evidence is taken back. Sums are sig
 above the peers.
 
 Correlated metrics are one witness: within a family only the strongest metric counts. Families
-are fused by a p-norm between "the strongest alone" (p = inf) and "all are independent" (p = 1,
-the one in use).
+add up; what only the host shows (processor, disk, TCP, memory) counts little beyond what the
+job's own work shows.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.residuals import LEVEL, SHAPE, TESTS, Residuals
+from detect.residuals import FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.state import PanelState
 from models.evidence_model import MetricScale
 
 Array = NDArray[np.float64]
 
-START = np.array([3.0, 3.5, 4.0, 4.0])
-FULL = np.array([6.0, 7.0, 8.0, 8.0])
+START = np.array([3.0, 3.5, 3.5, 3.5, 4.0])
+FULL = np.array([6.0, 7.0, 7.0, 7.0, 8.0])
 DECAY = 0.7
+ECHO_SECONDS = 120.0
 CAP = 3.0
-NORM = 1.0
+HOST = frozenset({"cpu", "disk", "tcp", "host_memory"})
+HOST_ALONE = 0.8
 MAX_STEP_SECONDS = 10.0
 PEAK_HALF_LIFE_SECONDS = 3600.0
 PEERS_PEAKS = 3.0
@@ -50,6 +52,7 @@ class EvidenceSums:
         self.family = family
         self.state = PanelState()
         self.state.add("total", "mr", 0.0, (TESTS,))
+        self.state.add("echo", "mr", 0.0)
         self.state.add("needed", "mr", 0.0, (TESTS,))
         self.state.add("highest", "mr", 0.0, (TESTS,))
         self.state.add("peak", "mr", 0.0, (TESTS,))
@@ -59,6 +62,7 @@ class EvidenceSums:
         self._ticks = 0
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._host: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.families: tuple[str, ...] = ()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
@@ -73,7 +77,7 @@ class EvidenceSums:
         metrics = self.state.metrics
         scales = [self.scale(m) for m in metrics]
         self._hold = (
-            np.array([[s.hold_fast, s.hold_slow, s.hold_level, s.hold_shape] for s in scales])
+            np.array([s.holds for s in scales])
             .reshape(-1, TESTS)
             .T[:, :, None]
         )
@@ -84,10 +88,17 @@ class EvidenceSums:
         self._by_family = np.array(order, np.int64)
         ordered = [names[i] for i in order]
         self.families = tuple(dict.fromkeys(ordered))
+        self._host = np.array([f in HOST for f in self.families], np.bool_)
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
 
-    def step(self, r: Residuals, tick_seconds: float, trust: Array, idle: bool) -> None:
-        """Add one tick. ``trust`` ``[R]`` in 0..1.5 scales growth; ``idle``: the job rests now."""
+    def step(
+        self, r: Residuals, tick_seconds: float, trust: Array, idle: bool, past: float
+    ) -> None:
+        """Add one tick. ``trust`` ``[R]`` in 0..1.5 scales growth; ``idle``: the job rests now;
+
+        ``past``: the share of ``trust`` that is owed to a short past, which the level test does
+        not compare with.
+        """
         seconds = min(tick_seconds, MAX_STEP_SECONDS)
         total = self.state["total"]
         grow = np.abs(r.z)
@@ -99,7 +110,15 @@ class EvidenceSums:
         back = np.minimum(grow, 0.0)
         np.maximum(grow, 0.0, out=grow)
         # Without a past of its own a row cannot have changed; the level test still sees it.
-        grow *= trust
+        grow[:LEVEL] *= trust
+        grow[LEVEL] *= np.minimum(trust / past, 1.5)
+        grow[SHAPE] *= trust
+        # What a mean still remembers of an excursion that is over is not counted again.
+        size = np.abs(r.z[FAST])
+        echo = self.state["echo"]
+        echo -= seconds
+        echo[size >= FULL[FAST]] = ECHO_SECONDS
+        grow[SLOW] *= (echo <= 0) | (size >= START[FAST])
         for test in (*range(LEVEL), SHAPE):
             grow[test] *= r.established
         below = r.z < 0
@@ -167,7 +186,12 @@ class EvidenceSums:
         if not self.families:
             return np.zeros(strength.shape[1])
         by_family = np.maximum.reduceat(strength[self._by_family], self._starts, axis=0)
-        return np.asarray((by_family**NORM).sum(axis=0) ** (1.0 / NORM))
+        host = by_family[self._host].sum(axis=0)
+        rest = by_family[~self._host].sum(axis=0)
+        if self._host.all():
+            return np.asarray(host)
+        # A busy host that holds up nothing else is somebody's cron job.
+        return np.asarray(rest + np.minimum(host, HOST_ALONE + rest))
 
     def excursions(self) -> NDArray[np.bool_]:
         """Cells in the middle of an excursion, ``bool [M, R]``."""

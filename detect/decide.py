@@ -31,6 +31,7 @@ UNEXPLAINED = 3.0
 TOGETHER_NS = 15 * 10**9
 JOB_WIDE = 0.4
 FEW = 0.3
+ALIKE = 8
 COMPANION = 0.6
 """Threshold share for one that is odd in the very way of a machine already named."""
 COMPANION_MINUTES = 15
@@ -179,10 +180,13 @@ class Decision:
             level[st.machines.index(machine)] /= min(max(1.0, faded / st.threshold), HABIT_LIMIT)
 
     def _together(self, st: Standing, first: int, odd: NDArray[np.int64]) -> bool:
-        """Whether others became odd at about the same moment as the first."""
+        """Whether others became odd at about the moment of the first, or in its very way."""
         since = st.machine_panel.state["since_ns"]
         apart = np.abs(since[odd] - since[first])
-        return int((apart <= TOGETHER_NS + int(2e9 * st.tick_seconds)).sum()) > 1
+        if int((apart <= TOGETHER_NS + int(2e9 * st.tick_seconds)).sum()) > 1:
+            return True
+        look = self._explain(st, first).signature
+        return any(self._explain(st, i).signature == look for i in odd[:ALIKE].tolist() if i != first)
 
     def _companions(self, st: Standing, level: NDArray[np.float64]) -> list[int]:
         """Machines odd in the very way of one already named, at a lower threshold."""
@@ -194,8 +198,9 @@ class Decision:
             for i in np.flatnonzero(level >= COMPANION).tolist()
             if any(self._explain(st, i).signature == item.signature for item in named)
         ]
+        # More than one at once are a habit that several have, until they prove otherwise.
         free = [i for i in found if st.machines[i] not in self.named() and st.present[i]]
-        return free if len(free) <= max(1.0, FEW * st.present.sum()) else []
+        return free if len(free) == 1 else []
 
     def _join(self, item: OpenAlert, st: Standing) -> AlertChange | None:
         """Machines that lie apart for good as the named one does, if less far: one group.

@@ -115,7 +115,7 @@ class EvidenceDetector:
         self, block: TickBlock, k: int, at_ns: int, seconds: float, threshold: float
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Both panels through one tick; each machine's score is its own or its worst GPU's."""
-        trust = self.trust.step(self.phase, self.machine_panel.writing, seconds)
+        trust = self.trust.step(self.phase, self.machine_panel, seconds)
         self._step(self.machine_panel, block.machine_panel, k, at_ns, seconds, threshold, trust)
         self.phase.step(self.machine_panel.centre, seconds)
         scores, present = self.machine_panel.score.copy(), self.machine_panel.present
@@ -140,7 +140,7 @@ class EvidenceDetector:
         if suspect.size and suspect.mean() > 0.5:
             suspect = np.zeros_like(suspect)
         idle = self.phase.low_seconds > 0
-        evidence.step(panel.values[:, :, k], at_ns, seconds, suspect, trust, idle)
+        evidence.step(panel.values[:, :, k], at_ns, seconds, suspect, trust, idle, self.phase.past)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.accumulate import EvidenceSums
-from detect.residuals import FAST, PeerResiduals
+from detect.residuals import FAST, PeerResiduals, Residuals
 from detect.state import PanelState
 from detect.telemetry_faults import TelemetryFaults
 from detect.trust import WRITES, WRITING_Z
@@ -21,6 +21,9 @@ Array = NDArray[np.float64]
 RAW_SECONDS = 10.0
 ROSE = 0.03
 DARK_SHARE = 0.3
+LIFE = frozenset({"cpu", "host_memory", "memory"})
+GONE = 0.4
+LEAST_LIFE = 0.1
 LEFT_OUT = frozenset({"error"})
 QUIET_BY_UNIT = {"B/s": 1e7, "1/s": 20.0, "W": 10.0, "ratio": 0.02}
 QUIET_BY_FAMILY = {"disk": 1e6, "tcp": 1e6}
@@ -58,6 +61,8 @@ class PanelEvidence:
         self.state.add("writing", "r", False, dtype=np.bool_)
         self.state.add("had", "mr", False, dtype=np.bool_)
         self.state.add("dark", "r", False, dtype=np.bool_)
+        self.state.add("gone", "r", False, dtype=np.bool_)
+        self.state.add("alive", "r", False, dtype=np.bool_)
         self.kept: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
         self.rows: tuple[str, ...] = ()
@@ -66,6 +71,7 @@ class PanelEvidence:
         self.strength: Array = np.zeros((0, 0))
         self.centre: Array = np.zeros(0)
         self._writes: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._life: NDArray[np.int64] = np.zeros(0, np.int64)
 
     @property
     def score(self) -> Array:
@@ -83,6 +89,16 @@ class PanelEvidence:
         return self.state["dark"]
 
     @property
+    def gone(self) -> NDArray[np.bool_]:
+        """``bool [R]``: processor load or memory in use say that the job's process is gone."""
+        return self.state["gone"]
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """``bool [R]``: processor load and memory in use say that it lives."""
+        return self.state["alive"]
+
+    @property
     def writing(self) -> NDArray[np.bool_]:
         """``bool [R]``: writes much more than its peers."""
         return self.state["writing"]
@@ -98,6 +114,8 @@ class PanelEvidence:
             for m, g in zip(panel.machine.tolist(), panel.gpu.tolist(), strict=True)
         )
         self._writes = np.array([i for i, m in enumerate(self.metrics) if m in WRITES], np.int64)
+        life = [i for i, m in enumerate(self.metrics) if self.family(m) in LIFE]
+        self._life = np.array(life, np.int64)
         self.faults.reindex(self.metrics, self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
         self.sums.reindex(self.metrics, self.rows)
@@ -111,14 +129,16 @@ class PanelEvidence:
         suspect: NDArray[np.bool_],
         trust: Array,
         idle: bool,
+        past: float,
     ) -> None:
         """One tick of the panel, ``x`` ``[all metrics, R]``; ``suspect`` ``bool [R]``."""
         s = self.state
         x = self.faults.mask(x[self.kept], s["worst_z"], tick_seconds)
         r = self.residuals.step(x, suspect | self.sums.excursions())
         s["writing"] = np.asarray((r.z[FAST][self._writes] > WRITING_Z).any(axis=0))
+        s["gone"], s["alive"] = self._signs_of_life(r)
         s["worst_z"] = np.abs(r.z[FAST]).max(axis=0, initial=0.0)
-        self.sums.step(r, tick_seconds, trust, idle)
+        self.sums.step(r, tick_seconds, trust, idle, past)
         self.strength = self.sums.strength()
         s["score"] = self.sums.fused(self.strength)
         here = np.isfinite(x)
@@ -126,13 +146,24 @@ class PanelEvidence:
         missing = (s["had"] & ~here).sum(axis=0)
         s["dark"] = (missing > 0) & (missing >= DARK_SHARE * s["had"].sum(axis=0))
         s["present"] = np.asarray(r.valid.any(axis=0))
-        self.centre = r.centre
+        self.centre = np.sinh(np.clip(r.centre, -50, 50)) * self.residuals.state["ref"]
         raw = s["raw"]
         gain = min(1.0, tick_seconds / RAW_SECONDS)
         moved = np.where(np.isnan(raw), x, raw + gain * (x - raw))
         s["raw"] = np.where(np.isnan(x), raw, moved)
         s["rose_ns"] = np.where(self.strength < ROSE, at_ns, s["rose_ns"])
         s["since_ns"] = np.where(self.score < ROSE, at_ns, s["since_ns"])
+
+    def _signs_of_life(self, r: Residuals) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whose process is gone, and whose lives, by what a machine without one does not use."""
+        life = self._life
+        residuals = self.residuals.state
+        known = (r.valid & r.established)[life]
+        usual = np.sinh(np.nan_to_num(r.centre[life])[:, None] + residuals["base"][life])
+        known &= usual > LEAST_LIFE
+        low = np.sinh(np.nan_to_num(residuals["y"][FAST][life])) < GONE * usual
+        gone = (known & low).any(axis=0)
+        return gone, known.any(axis=0) & ~gone
 
     def snapshot(self) -> dict[str, Any]:
         """State tree; the roster comes back with the next block."""

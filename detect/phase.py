@@ -13,6 +13,8 @@ from detect.state import PanelState
 Array = NDArray[np.float64]
 
 START_SECONDS = 120.0
+YOUNG = 0.5
+YOUNG_SECONDS = 600.0
 LOW = 0.3
 STALL_SECONDS = 90.0
 SHORTEST_STALL_SECONDS = 30.0
@@ -71,11 +73,11 @@ class JobPhase:
         self._used = np.array(compute + talk + rest, np.int64)
 
     def step(self, centre: Array, tick_seconds: float) -> None:
-        """``centre`` ``[M]``: the peers' fast centre in transformed units (NaN = unknown)."""
+        """``centre`` ``[M]``: the peers' fast centre in canonical units (NaN = unknown)."""
         self.run_seconds += tick_seconds
         if not self._compute.size + self._talk.size:
             return
-        c = np.sinh(np.clip(centre[self._used], -50, 50))
+        c = centre[self._used]
         known = np.isfinite(c)
         usual = self.state["usual"][self._used]
         gain = max(tick_seconds / REFERENCE_SECONDS, tick_seconds / self.run_seconds)
@@ -83,7 +85,7 @@ class JobPhase:
         rate = np.where(c > usual, min(1.0, 10 * gain), min(1.0, 0.2 * gain))
         usual = np.where(known, usual + rate * (c - usual), usual)
         self.state["usual"][self._used] = usual
-        share = np.where(known & (usual > 1e-9), c / np.maximum(usual, 1e-9), np.nan)
+        share = np.where(known & (usual > 0), c / np.where(usual > 0, usual, 1.0), np.nan)
         n, k = self._compute.size, self._compute.size + self._talk.size
         compute, talk = _middle(share[:n]), _middle(share[n:k])
         rest = share[k:]
@@ -108,6 +110,11 @@ class JobPhase:
             # Steps are many, evaluations few: the mean gap is that of the steps.
             self.usual_gap += 0.1 * (self.gap_seconds - self.usual_gap)
             self.gap_seconds = 0.0
+
+    @property
+    def past(self) -> float:
+        """How much a change counts: a few minutes are a short past to have changed from."""
+        return YOUNG if self.run_seconds < YOUNG_SECONDS else 1.0
 
     @property
     def name(self) -> str:

@@ -34,16 +34,21 @@ from models.evidence_model import MetricScale
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-FAST, SLOW, LEVEL, SHAPE = 0, 1, 2, 3
-TESTS = 4
+FAST, SLOW, DRIFT, LEVEL, SHAPE = range(5)
+TESTS = 5
+CHANGES = 3
 FAST_SECONDS = 6.0
 SLOW_SECONDS = 45.0
+DRIFT_SECONDS = 180.0
+DRIFT_BOUND = 6.0
+FLOOR_SHARES = np.array([1.0, 0.75, 0.5])
+"""A mean over more seconds differs less by chance, so a smaller difference counts."""
 SLACK_SECONDS = 5.0
 BLOCK_SECONDS = 20.0
 RING_BLOCKS = 15
 ESTABLISHED_BLOCKS = 15
 POOL_SECONDS = 300.0
-OWN_SECONDS = 600.0
+OWN_SECONDS = 1800.0
 LEVEL_SECONDS = 300.0
 START_SECONDS = 120.0
 MANY_ROWS = 16
@@ -53,9 +58,15 @@ REFERENCE_TICKS = 10
 SHAPE_TICKS = 5
 SHAPE_SECONDS = 15.0
 SHAPE_FLOOR = 0.2
-BASE_GAIN = 0.03
+BASE_GAIN = 0.015
+BASE_SECONDS = 45.0
 OWN_LIMIT = 2.0
-WINSOR = 3.0
+QUANTILE = 0.6
+QUANTILE_SIGMA = 0.84
+"""A normal variable's absolute value is below this many standard deviations so often."""
+QUANTILE_SPEED = 2.0
+YOUNG_SECONDS = 30.0
+LEAST_NOISE = 0.1
 FEW_ROWS = np.array(
     [1.0, 1.0, 1.0, 1.694, 1.753, 1.557, 1.597, 1.526, 1.546, 1.51, 1.524, 1.503, 1.515, 1.4826]
 )
@@ -89,13 +100,14 @@ class PeerResiduals:
         s.add("ref", "m", 0.0)
         s.add("magnitude", "m", 0.0)
         s.add("y", "mr", np.nan, (2,))
+        s.add("drift", "mr", 0.0)
         s.add("base", "mr", 0.0)
         s.add("ring", "mr", np.nan, (RING_BLOCKS,))
         s.add("block_sum", "mr", 0.0)
         s.add("block_count", "mr", 0.0)
         s.add("established", "mr", False, dtype=np.bool_)
-        s.add("pool2", "m", 0.0, (2,))
-        s.add("own2", "mr", 0.0, (2,))
+        s.add("pool", "m", 0.0, (CHANGES,))
+        s.add("own", "mr", 0.0, (CHANGES,))
         s.add("pooled_ticks", "m", 0.0)
         s.add("band", "m", np.nan, (1,))
         s.add("level_spread", "m", 0.0)
@@ -116,6 +128,7 @@ class PeerResiduals:
         self._quiet: Array = np.zeros(0)
         self._tick_seconds = 0.0
         self._gain: Array = np.zeros(2)
+        self._drift_gain = 0.0
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...], tick_seconds: float) -> None:
         """Follow the roster; to be called whenever it or the tick may have changed."""
@@ -130,6 +143,7 @@ class PeerResiduals:
         self._tick_seconds = tick_seconds
         slow = max(SLOW_SECONDS, 4 * tick_seconds)
         self._gain = -np.expm1(-tick_seconds / np.array([FAST_SECONDS, slow]))
+        self._drift_gain = -np.expm1(-tick_seconds / max(DRIFT_SECONDS, 2 * slow))
         width = int(np.ceil(SLACK_SECONDS / tick_seconds)) + 1
         band = self.state["band"]
         if band.shape[0] != width:
@@ -164,17 +178,19 @@ class PeerResiduals:
         band[-1] = centre[FAST]
         low, high = _range(band)
 
-        e = own - centre[:, :, None]
-        e[FAST] = own[FAST] - np.clip(own[FAST], low[:, None], high[:, None])
         valid = present & enough[:, None]
-        e = np.where(valid, e, 0.0)
+        e = np.empty((CHANGES, *x.shape))
+        e[FAST] = own[FAST] - np.clip(own[FAST], low[:, None], high[:, None])
+        e[SLOW] = own[SLOW] - centre[SLOW][:, None]
+        e[:DRIFT] = np.where(valid, e[:DRIFT], 0.0)
+        e[DRIFT] = np.where(valid, self._drift(own[FAST] - centre[FAST][:, None], valid), 0.0)
 
         now2 = self._spread(e, valid, peers)
         span2 = 0.01 * np.square(high - low)
-        pool2 = np.maximum(s["pool2"], now2)
-        variance = self._floor2 + pool2
+        pool2 = np.maximum(np.square(s["pool"]), now2)
+        variance = np.square(FLOOR_SHARES)[:, None] * self._floor2 + pool2
         variance[FAST] += np.where(np.isfinite(span2), span2, 0.0)
-        own2 = np.minimum(s["own2"], OWN_LIMIT**2 * variance[:, :, None])
+        own2 = np.minimum(np.square(s["own"]), OWN_LIMIT**2 * variance[:, :, None])
         z = np.empty((TESTS, *x.shape))
         z[:LEVEL] = e / np.sqrt(np.maximum(variance[:, :, None], own2))
         if self._seconds >= START_SECONDS:
@@ -188,7 +204,7 @@ class PeerResiduals:
             z[:LEVEL] = np.where(closer, CLOSER * z[:LEVEL], z[:LEVEL])
         z[LEVEL] = np.where(valid, z[LEVEL], 0.0)
         z[SHAPE] = self._shape(g, valid, peers, suspect)
-        self._learn_noise(e, valid, now2, variance, suspect)
+        self._learn_noise(e, valid, now2, suspect)
         self._learn_base(e[SLOW], valid, suspect)
         self._seconds += self._tick_seconds
         self._ticks += 1
@@ -229,6 +245,16 @@ class PeerResiduals:
         s["stray_base"] = base + np.where(learn, np.minimum(rate, 1.0), 0.0) * step
         s["stray_ticks"] = ticks + learn
         return np.asarray(np.maximum(z, 0.0))
+
+    def _drift(self, away: Array, valid: Mask) -> Array:
+        """A long mean of small differences; large ones are the other tests' (Hampel's influence)."""
+        s = self.state
+        bound = DRIFT_BOUND * np.sqrt(self._floor2 + np.square(s["pool"][FAST]))[:, None]
+        small = valid & (np.abs(away) <= bound)
+        # A true mean while the past is shorter than the window.
+        gain = np.maximum(self._drift_gain, 1.0 / (s["stray_ticks"] + 1.0))
+        s["drift"] += np.where(small, gain * (away - s["drift"]), 0.0)
+        return s["drift"]
 
     def _learn_level(self, e: Array, valid: Mask) -> None:
         """Each row's lasting distance from the peers: a five-minute mean, true from the start."""
@@ -304,20 +330,22 @@ class PeerResiduals:
         spread = FEW_ROWS[count] * _median(away, peers)
         return np.asarray(np.where(np.isfinite(spread), np.square(spread), 0.0))
 
-    def _learn_noise(
-        self, e: Array, valid: Mask, now2: Array, variance: Array, suspect: Mask
-    ) -> None:
+    def _learn_noise(self, e: Array, valid: Mask, now2: Array, suspect: Mask) -> None:
+        """Follow quantiles over time: what is wild for some minutes is not the usual noise."""
         s = self.state
         ticks = s["pooled_ticks"]
         enough = valid.sum(axis=1) >= 3
-        usual = np.where(ticks >= 30, WINSOR**2, np.inf) * (s["pool2"] + self._floor2)
-        gain = np.maximum(self._tick_seconds / POOL_SECONDS, 1.0 / (ticks + 1.0))
-        gain = np.where(enough, np.minimum(gain, 1.0), 0.0)
-        s["pool2"] += gain * (np.minimum(now2, usual) - s["pool2"])
+        young = 1.0 / (ticks + 1.0)
+        least = LEAST_NOISE * np.sqrt(self._floor2)
+        gain = np.where(enough, np.maximum(self._tick_seconds / POOL_SECONDS, young), 0.0)
+        s["pool"] = np.maximum(_follow_quantile(s["pool"], np.sqrt(now2), gain), least)
         s["pooled_ticks"] = ticks + enough
-        e2 = np.minimum(np.square(e), WINSOR**2 * variance[:, :, None])
-        own_gain = min(1.0, self._tick_seconds / OWN_SECONDS)
-        s["own2"] += np.where(valid & ~suspect, own_gain, 0.0) * (e2 - s["own2"])
+        # A row's first minutes, when everything starts, are no past to judge it by.
+        seconds = s["seconds"]
+        learn = valid & ~suspect & (seconds > 0)
+        own_gain = self._tick_seconds / np.clip(seconds + YOUNG_SECONDS, 1.0, OWN_SECONDS)
+        own = _follow_quantile(s["own"], np.abs(e) / QUANTILE_SIGMA, own_gain)
+        s["own"] = np.where(learn, np.maximum(own, least[:, None]), s["own"])
 
     def _learn_base(self, e: Array, valid: Mask, suspect: Mask) -> None:
         """Lasting offsets: the median of 20-second means over five minutes, followed slowly."""
@@ -342,7 +370,8 @@ class PeerResiduals:
         target = _median(np.moveaxis(ring, 0, -1), known)
         established = s["established"]
         usable = full & (known >= 3)
-        step = np.where(established, BASE_GAIN, 1.0) * (target - s["base"])
+        gain = np.clip(BASE_SECONDS / np.maximum(s["seconds"], 1.0), BASE_GAIN, 0.2)
+        step = np.where(established, gain, 1.0) * (target - s["base"])
         s["base"] += np.where(usable, step, 0.0)
         s["established"] = established | (usable & (known >= ESTABLISHED_BLOCKS))
         level = np.where(valid, s["lasting"], np.nan)
@@ -394,6 +423,12 @@ def _median(values: Array, count: NDArray[Any]) -> Array:
     high = np.minimum(count // 2, n - 1)[..., None]
     pair = np.take_along_axis(ordered, low, -1) + np.take_along_axis(ordered, high, -1)
     return np.asarray(np.where(count > 0, 0.5 * pair[..., 0], np.nan))
+
+
+def _follow_quantile(scale: Array, size: Array, gain: Array) -> Array:
+    """``scale`` moved by a factor towards the `QUANTILE` of ``size`` (Robbins & Monro, 1951)."""
+    up, down = np.exp(QUANTILE_SPEED * QUANTILE * gain), np.exp((QUANTILE - 1) * QUANTILE_SPEED * gain)
+    return np.asarray(np.where(size > scale, scale * up, scale * down))
 
 
 def _range(band: Array) -> tuple[Array, Array]:

@@ -7,18 +7,22 @@ over, whose machines all rest, stays discounted until it works again.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from detect.phase import JobPhase
 from detect.state import PanelState
 
+if TYPE_CHECKING:
+    from detect.panel import PanelEvidence
+
 STARTING = 0.3
-YOUNG = 0.5
-YOUNG_SECONDS = 600.0
 ASIDE = 0.15
 FIRST_IDLE = 0.5
 STALLED = 1.5
+GONE = 1.5
 WRITING = 0.2
 WRITING_LIMIT_SECONDS = 150.0
 WRITING_Z = 3.0
@@ -37,31 +41,32 @@ class Trust:
         self.state.reindex((), machines)
 
     def step(
-        self, phase: JobPhase, writing: NDArray[np.bool_], tick_seconds: float
+        self, phase: JobPhase, panel: PanelEvidence, tick_seconds: float
     ) -> NDArray[np.float64]:
-        """``[N]`` from the phase and from which machines write much more than their peers.
+        """``[N]`` from the phase, from which machines write much more than their peers, and from
+        which seem to have lost the job's process.
 
-        A machine that writes while the others stand still is saving a checkpoint.
+        A machine that writes while the others stand still is saving a checkpoint; one that has
+        lost its process is not.
         """
         seconds = self.state["writing"]
-        now = writing & (phase.low_seconds > 0)
+        now = panel.writing & (phase.low_seconds > 0)
         seconds = np.where(now, seconds + tick_seconds, np.maximum(seconds - tick_seconds, 0.0))
         self.state["writing"] = seconds
         name = phase.name
         general = 1.0
-        if name == "starting":
-            general = STARTING
-        elif phase.run_seconds < YOUNG_SECONDS:
-            # A few minutes are a short past to have changed from.
-            general = YOUNG
+        general = STARTING if name == "starting" else phase.past
+        idle = 1.0
         if name in ("evaluating", "over"):
             # Peers that work without talking, or rest without waiting, do not need the odd one.
             general = min(general, ASIDE)
-        elif general == 1.0 and name == "idle" and phase.idle_seen == 0:
+        elif name == "idle" and phase.idle_seen == 0:
             # How this job saves its state is not known yet.
-            general = FIRST_IDLE
+            idle = FIRST_IDLE
         elif name == "stalled":
             # Longer than a checkpoint: the job waits for somebody.
-            general = STALLED
+            general *= STALLED
+        trust = np.where(panel.alive, idle * idle, idle) * general
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
-        return np.where(excused, min(WRITING, general), general)
+        trust = np.where(excused, np.minimum(WRITING, trust), trust)
+        return trust if name == "over" else np.where(panel.gone, np.maximum(GONE, trust), trust)

@@ -33,9 +33,9 @@ class MetricScale:
         Smallest standard deviation that a difference to the peers is measured in.
     fleet
         Standard deviation of lasting differences between healthy machines.
-    hold_fast, hold_slow, hold_level, hold_shape
+    hold_fast, hold_slow, hold_drift, hold_level, hold_shape
         Seconds of full evidence which healthy machines reach about once in 200 machine-hours,
-        for the fast and slow change tests, the level and the shape test. More = less trusted.
+        for the three change tests, the level and the shape test. More = less trusted.
     low_counts
         How much more evidence below the peers counts than above (a cron job only adds load).
     """
@@ -44,15 +44,27 @@ class MetricScale:
     fleet: float = 0.05
     hold_fast: float = 60.0
     hold_slow: float = 90.0
+    hold_drift: float = 120.0
     hold_level: float = 240.0
     hold_shape: float = 75.0
     low_counts: float = 1.0
 
+    @property
+    def holds(self) -> tuple[float, float, float, float, float]:
+        """The holds in the order of the detector's tests."""
+        return (
+            self.hold_fast,
+            self.hold_slow,
+            self.hold_drift,
+            self.hold_level,
+            self.hold_shape,
+        )
 
-DEFAULT_METRIC = MetricScale(floor=0.02, fleet=0.05)
+
+DEFAULT_METRIC = MetricScale(floor=0.015, fleet=0.03, hold_level=150.0)
 
 _HOST = MetricScale(
-    0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_level=36000.0, hold_shape=250.0
+    0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_drift=36000.0, hold_level=36000.0, hold_shape=250.0
 )
 FAMILY_DEFAULTS: dict[str, MetricScale] = {
     "cpu": replace(_HOST, low_counts=1.5),
@@ -62,7 +74,7 @@ FAMILY_DEFAULTS: dict[str, MetricScale] = {
 }
 """Hosts live their own lives: cron, logging, checkpoints by some; alone they must last."""
 
-_BURSTY = MetricScale(0.1, 0.3, 180.0, 270.0, 3600.0, 225.0)
+_BURSTY = MetricScale(0.1, 0.3, 180.0, 270.0, 3600.0, 3600.0, 225.0)
 METRIC_DEFAULTS: dict[str, MetricScale] = {
     "pfc_tx_packets_per_second": _BURSTY,
     "pfc_rx_packets_per_second": _BURSTY,
