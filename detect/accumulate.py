@@ -7,6 +7,9 @@ below the peers, the metric's ``low_counts``). One second at or beyond ``FULL`` 
 deviations adds one second; below ``START`` evidence is taken back. Sums are signed: positive =
 above the peers.
 
+A row out of step with its peers is out of step in every metric: the shape test is one witness
+for all.
+
 Correlated metrics are one witness: within a family only the strongest metric counts. Families
 add up; what only the host shows (processor, disk, TCP, memory) counts little beyond what the
 job's own work shows.
@@ -33,6 +36,7 @@ ECHO_SECONDS = 120.0
 CAP = 3.0
 HOST = frozenset({"cpu", "disk", "tcp", "host_memory"})
 HOST_ALONE = 0.8
+STEP_MOST = 2.0
 MAX_STEP_SECONDS = 10.0
 PEAK_HALF_LIFE_SECONDS = 3600.0
 PEERS_PEAKS = 3.0
@@ -168,8 +172,8 @@ class EvidenceSums:
         self.state["needed"] = np.minimum(needed, MOST_PATIENCE * self._hold)
 
     def strength(self) -> Array:
-        """Evidence over what counts as odd, the strongest test and direction: ``[M, R]``."""
-        return np.asarray((np.abs(self.state["total"]) / self.state["needed"]).max(axis=0))
+        """Evidence over what counts as odd, whatever the direction: ``[test, M, R]``."""
+        return np.asarray(np.abs(self.state["total"]) / self.state["needed"])
 
     def is_high(self, metric: int, row: int) -> bool:
         """Whether the strongest test of a metric saw the row above its peers."""
@@ -182,14 +186,16 @@ class EvidenceSums:
         return int(np.argmax(size / self.state["needed"][:, metric, row]))
 
     def fused(self, strength: Array) -> Array:
-        """One score per row from ``strength`` ``[M, R]``: ``[R]``, higher is worse."""
+        """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse."""
         if not self.families:
-            return np.zeros(strength.shape[1])
-        by_family = np.maximum.reduceat(strength[self._by_family], self._starts, axis=0)
+            return np.zeros(strength.shape[2])
+        strongest = strength[:SHAPE].max(axis=0)[self._by_family]
+        by_family = np.maximum.reduceat(strongest, self._starts, axis=0)
+        step = np.minimum(strength[SHAPE].max(axis=0), STEP_MOST)
         host = by_family[self._host].sum(axis=0)
-        rest = by_family[~self._host].sum(axis=0)
+        rest = by_family[~self._host].sum(axis=0) + step
         if self._host.all():
-            return np.asarray(host)
+            return np.asarray(host + step)
         # A busy host that holds up nothing else is somebody's cron job.
         return np.asarray(rest + np.minimum(host, HOST_ALONE + rest))
 

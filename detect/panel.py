@@ -139,8 +139,9 @@ class PanelEvidence:
         s["gone"], s["alive"] = self._signs_of_life(r)
         s["worst_z"] = np.abs(r.z[FAST]).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, idle, past)
-        self.strength = self.sums.strength()
-        s["score"] = self.sums.fused(self.strength)
+        strength = self.sums.strength()
+        self.strength = strength.max(axis=0)
+        s["score"] = self.sums.fused(strength)
         here = np.isfinite(x)
         s["had"] |= here
         missing = (s["had"] & ~here).sum(axis=0)

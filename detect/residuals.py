@@ -41,7 +41,7 @@ FAST_SECONDS = 6.0
 SLOW_SECONDS = 45.0
 DRIFT_SECONDS = 180.0
 DRIFT_BOUND = 6.0
-FLOOR_SHARES = np.array([1.0, 0.75, 0.5])
+FLOOR_SHARES = np.array([1.0, 0.75, 0.7])
 """A mean over more seconds differs less by chance, so a smaller difference counts."""
 SLACK_SECONDS = 5.0
 BLOCK_SECONDS = 20.0
@@ -50,6 +50,7 @@ ESTABLISHED_BLOCKS = 15
 POOL_SECONDS = 300.0
 OWN_SECONDS = 1800.0
 LEVEL_SECONDS = 300.0
+LEVEL_BLOCKS = 8
 START_SECONDS = 120.0
 MANY_ROWS = 16
 APART = 1.5
@@ -105,6 +106,8 @@ class PeerResiduals:
         s.add("ring", "mr", np.nan, (RING_BLOCKS,))
         s.add("block_sum", "mr", 0.0)
         s.add("block_count", "mr", 0.0)
+        s.add("block_odd", "mr", False, dtype=np.bool_)
+        s.add("ring_clean", "mr", False, (RING_BLOCKS,), dtype=np.bool_)
         s.add("established", "mr", False, dtype=np.bool_)
         s.add("pool", "m", 0.0, (CHANGES,))
         s.add("own", "mr", 0.0, (CHANGES,))
@@ -183,7 +186,8 @@ class PeerResiduals:
         e[FAST] = own[FAST] - np.clip(own[FAST], low[:, None], high[:, None])
         e[SLOW] = own[SLOW] - centre[SLOW][:, None]
         e[:DRIFT] = np.where(valid, e[:DRIFT], 0.0)
-        e[DRIFT] = np.where(valid, self._drift(own[FAST] - centre[FAST][:, None], valid), 0.0)
+        away = own[FAST] - centre[FAST][:, None]
+        e[DRIFT] = np.where(valid, self._drift(away, valid), 0.0)
 
         now2 = self._spread(e, valid, peers)
         span2 = 0.01 * np.square(high - low)
@@ -194,7 +198,7 @@ class PeerResiduals:
         z = np.empty((TESTS, *x.shape))
         z[:LEVEL] = e / np.sqrt(np.maximum(variance[:, :, None], own2))
         if self._seconds >= START_SECONDS:
-            self._learn_level(e[SLOW], valid)
+            s["seconds"] += np.where(valid, self._tick_seconds, 0.0)
         s["level_sigma"] = self._level_sigma(pool2[SLOW], peers)
         z[LEVEL] = self.lasting_z()
         # A row that was always apart and now comes closer to its peers is hardly a fault.
@@ -205,7 +209,7 @@ class PeerResiduals:
         z[LEVEL] = np.where(valid, z[LEVEL], 0.0)
         z[SHAPE] = self._shape(g, valid, peers, suspect)
         self._learn_noise(e, valid, now2, suspect)
-        self._learn_base(e[SLOW], valid, suspect)
+        self._learn_base(away, valid, suspect)
         self._seconds += self._tick_seconds
         self._ticks += 1
         return Residuals(z, valid, s["established"], centre[FAST])
@@ -255,13 +259,6 @@ class PeerResiduals:
         gain = np.maximum(self._drift_gain, 1.0 / (s["stray_ticks"] + 1.0))
         s["drift"] += np.where(small, gain * (away - s["drift"]), 0.0)
         return s["drift"]
-
-    def _learn_level(self, e: Array, valid: Mask) -> None:
-        """Each row's lasting distance from the peers: a five-minute mean, true from the start."""
-        s = self.state
-        s["seconds"] += np.where(valid, self._tick_seconds, 0.0)
-        gain = self._tick_seconds / np.clip(s["seconds"], self._tick_seconds, LEVEL_SECONDS)
-        s["lasting"] += np.where(valid, gain * (e + s["base"] - s["lasting"]), 0.0)
 
     def _level_sigma(self, pool2: Array, peers: NDArray[np.int64]) -> Array:
         """What healthy machines differ by for good: the fleet's spread or this job's, ``[M]``.
@@ -316,7 +313,7 @@ class PeerResiduals:
         band = s["band"]
         centre = np.where(np.isfinite(band[-1]), band[-1], 0.0)[change][:, None]
         band[:, change] = remap(band[:, change].T).T
-        for name in ("base", "block_sum"):
+        for name in ("base", "block_sum", "lasting"):
             offset = s[name][change]
             count = np.maximum(s["block_count"][change], 1.0) if name == "block_sum" else 1.0
             s[name][change] = count * (remap(centre + offset / count) - remap(centre))
@@ -347,40 +344,55 @@ class PeerResiduals:
         own = _follow_quantile(s["own"], np.abs(e) / QUANTILE_SIGMA, own_gain)
         s["own"] = np.where(learn, np.maximum(own, least[:, None]), s["own"])
 
-    def _learn_base(self, e: Array, valid: Mask, suspect: Mask) -> None:
-        """Lasting offsets: the median of 20-second means over five minutes, followed slowly."""
+    def _learn_base(self, away: Array, valid: Mask, suspect: Mask) -> None:
+        """Lasting offsets: the median of 20-second means over five minutes.
+
+        Of all of them for the level test, true from the start; of the unsuspected ones, followed
+        slowly, for the row's own past.
+        """
         s = self.state
-        learn = valid & ~suspect
-        s["block_sum"] += np.where(learn, e + s["base"], 0.0)
-        s["block_count"] += learn
+        s["block_sum"] += np.where(valid, away + s["base"], 0.0)
+        s["block_count"] += valid
+        s["block_odd"] |= suspect
         self._block_ticks += 1
         if self._block_ticks * self._tick_seconds < BLOCK_SECONDS:
             return
         full = s["block_count"] * 2 >= self._block_ticks
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = s["block_sum"] / s["block_count"]
-        ring = s["ring"]
+        ring, clean, odd = s["ring"], s["ring_clean"], s["block_odd"].copy()
         # A row that gave nothing keeps its older blocks; the slot is only its own.
         ring[self._ring_at] = np.where(full, mean, ring[self._ring_at])
+        clean[self._ring_at] = np.where(full, ~odd, clean[self._ring_at])
         self._ring_at = (self._ring_at + 1) % RING_BLOCKS
         self._block_ticks = 0
         s["block_sum"][:] = 0.0
         s["block_count"][:] = 0.0
+        s["block_odd"][:] = False
+        self._learn_level(ring, valid)
+        ring = np.where(clean, ring, np.nan)
         known = np.isfinite(ring).sum(axis=0)
         target = _median(np.moveaxis(ring, 0, -1), known)
         established = s["established"]
-        usable = full & (known >= 3)
+        usable = full & ~odd & (known >= 3)
         gain = np.clip(BASE_SECONDS / np.maximum(s["seconds"], 1.0), BASE_GAIN, 0.2)
         step = np.where(established, gain, 1.0) * (target - s["base"])
         s["base"] += np.where(usable, step, 0.0)
         s["established"] = established | (usable & (known >= ESTABLISHED_BLOCKS))
-        level = np.where(valid, s["lasting"], np.nan)
-        rows = valid.sum(axis=1)
+
+    def _learn_level(self, ring: Array, valid: Mask) -> None:
+        """Each row's lasting distance from the peers, and how far these lie apart."""
+        s = self.state
+        known = np.isfinite(ring).sum(axis=0)
+        enough = valid & (known >= LEVEL_BLOCKS)
+        s["lasting"] = np.where(enough, _median(np.moveaxis(ring, 0, -1), known), 0.0)
+        level = np.where(enough, s["lasting"], np.nan)
+        rows = enough.sum(axis=1)
         away = np.abs(level - _median(level, rows)[:, None])
         spread = np.nan_to_num(1.4826 * _median(away, rows))
         if level.shape[1] >= MANY_ROWS:
             # Roles (a first pipeline stage, data hosts) make long tails that are no faults.
-            tail = np.nanpercentile(np.where(valid, away, 0.0), 90, axis=1) / 1.645
+            tail = np.percentile(np.where(enough, away, 0.0), 90, axis=1) / 1.645
             spread = np.maximum(spread, tail)
         s["level_spread"] = spread
 

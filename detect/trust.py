@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STARTING = 0.3
 ASIDE = 0.15
-FIRST_IDLE = 0.5
+FIRST_IDLE = (0.5, 0.7)
 STALLED = 1.5
 GONE = 1.5
 WRITING = 0.2
@@ -60,9 +60,9 @@ class Trust:
         if name in ("evaluating", "over"):
             # Peers that work without talking, or rest without waiting, do not need the odd one.
             general = min(general, ASIDE)
-        elif name == "idle" and phase.idle_seen == 0:
+        elif name == "idle" and phase.idle_seen < len(FIRST_IDLE):
             # How this job saves its state is not known yet.
-            idle = FIRST_IDLE
+            idle = FIRST_IDLE[phase.idle_seen]
         elif name == "stalled":
             # Longer than a checkpoint: the job waits for somebody.
             general *= STALLED
