@@ -33,15 +33,17 @@ START = np.array([3.0, 3.5, 3.5, 3.5, 4.0])
 FULL = np.array([6.0, 7.0, 7.0, 7.0, 8.0])
 DECAY = 0.7
 ECHO_SECONDS = 120.0
-CAP = 3.0
+CAP = np.array([3.0, 3.0, 1.5, 3.0, 3.0])
+"""Most evidence by test: a small difference alone names nobody."""
+ALIKE_FAMILY = {"thermal": "power"}
 HOST = frozenset({"cpu", "disk", "tcp", "host_memory"})
 HOST_ALONE = 0.8
 STEP_MOST = 2.0
 MAX_STEP_SECONDS = 10.0
 PEAK_HALF_LIFE_SECONDS = 3600.0
 PEERS_PEAKS = 3.0
-OWN_PEAKS = 1.25
-IDLE_PEAKS = 2.0
+OWN_PEAKS = 1.8
+IDLE_PEAKS = 1.4
 LEAST_TRUST = 0.25
 MOST_PATIENCE = 4.0
 EXCURSION_SECONDS = 3.0
@@ -87,7 +89,8 @@ class EvidenceSums:
         )
         self._low = np.array([s.low_counts for s in scales]).reshape(-1, 1)
         self._low_counts = bool((self._low != 1.0).any())
-        names = [self.family(m) for m in metrics]
+        families = [self.family(m) for m in metrics]
+        names = [ALIKE_FAMILY.get(f, f) for f in families]
         order = sorted(range(len(names)), key=lambda i: (names[i], i))
         self._by_family = np.array(order, np.int64)
         ordered = [names[i] for i in order]
@@ -134,7 +137,7 @@ class EvidenceSums:
         np.maximum(size, 0.0, out=size)
         total = np.copysign(size, total)
         total += grow
-        cap = CAP * self.state["needed"]
+        cap = CAP[:, None, None] * self.state["needed"]
         self.state["total"] = np.clip(total, -cap, cap, out=total)
         self._learn_peaks(np.abs(total), tick_seconds, trust, idle)
 

@@ -74,6 +74,7 @@ class OpenAlert:
     signature: str
     top_score: float
     updated_ns: int
+    peak_score: float = 0.0
     quiet_seconds: float = 0.0
     updates: int = 0
     minutes: int = 0
@@ -346,9 +347,10 @@ class Decision:
                 quiet = bool(here) and score < QUIET * st.threshold
             if here:
                 item.quiet_seconds = item.quiet_seconds + st.tick_seconds if quiet else 0.0
+            item.peak_score = max(item.peak_score, score)
             if item.quiet_seconds >= QUIET_SECONDS:
                 for machine in item.alert.machines[:HABITS]:
-                    self._past[machine] = (item.top_score, st.at_ns)
+                    self._past[machine] = (item.peak_score, st.at_ns)
                 changes.append(self._resolve(item, st.at_ns, "back among its peers"))
                 continue
             change = (

@@ -18,6 +18,8 @@ YOUNG_SECONDS = 600.0
 LOW = 0.3
 STALL_SECONDS = 90.0
 SHORTEST_STALL_SECONDS = 30.0
+LONGER = 1.3
+LONGEST_FADES = 0.8
 EVALUATION_LIMIT_SECONDS = 240.0
 SHORTEST_GAP_SECONDS = 10.0
 REFERENCE_SECONDS = 600.0
@@ -49,6 +51,7 @@ class JobPhase:
         self.gap_seconds = 0.0
         self.usual_gap = 0.0
         self.idle_seen = 0
+        self.longest_idle = 0.0
         self.compute = 1.0
         self.talk = 1.0
         self.over = False
@@ -103,6 +106,7 @@ class JobPhase:
             and self.run_seconds > START_SECONDS
         ):
             self.idle_seen += 1
+            self.longest_idle = max(LONGEST_FADES * self.longest_idle, self.low_seconds)
         self.low_seconds = self.low_seconds + tick_seconds if low else 0.0
         if self.talk < LOW:
             self.gap_seconds += tick_seconds
@@ -115,6 +119,11 @@ class JobPhase:
     def past(self) -> float:
         """How much a change counts: a few minutes are a short past to have changed from."""
         return YOUNG if self.run_seconds < YOUNG_SECONDS else 1.0
+
+    @property
+    def blind(self) -> bool:
+        """Nothing reported shows whether the job makes progress."""
+        return not self._compute.size + self._talk.size
 
     @property
     def name(self) -> str:
@@ -132,7 +141,9 @@ class JobPhase:
 
     def _patience(self) -> float:
         """Seconds after which resting is a stall: fewer when the job is seen to rest and go on."""
-        return STALL_SECONDS if self.idle_seen < 2 else SHORTEST_STALL_SECONDS
+        if self.idle_seen < 2:
+            return STALL_SECONDS
+        return min(max(LONGER * self.longest_idle, SHORTEST_STALL_SECONDS), 2 * STALL_SECONDS)
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
@@ -143,6 +154,7 @@ class JobPhase:
             "gap_seconds": self.gap_seconds,
             "usual_gap": self.usual_gap,
             "idle_seen": self.idle_seen,
+            "longest_idle": self.longest_idle,
             "compute": self.compute,
             "talk": self.talk,
             "over": self.over,

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 STARTING = 0.3
 ASIDE = 0.15
-FIRST_IDLE = (0.5, 0.7)
+FIRST_IDLE = (0.5, 0.6)
+LATER_IDLE = 0.85
+BLIND = 0.6
 STALLED = 1.5
 GONE = 1.5
 WRITING = 0.2
@@ -60,12 +62,15 @@ class Trust:
         if name in ("evaluating", "over"):
             # Peers that work without talking, or rest without waiting, do not need the odd one.
             general = min(general, ASIDE)
-        elif name == "idle" and phase.idle_seen < len(FIRST_IDLE):
-            # How this job saves its state is not known yet.
-            idle = FIRST_IDLE[phase.idle_seen]
+        elif name == "idle":
+            # How this job saves its state is not known at first.
+            seen = phase.idle_seen
+            idle = FIRST_IDLE[seen] if seen < len(FIRST_IDLE) else LATER_IDLE
         elif name == "stalled":
             # Longer than a checkpoint: the job waits for somebody.
             general *= STALLED
+        if phase.blind:
+            general *= BLIND
         trust = np.where(panel.alive, idle * idle, idle) * general
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
         trust = np.where(excused, np.minimum(WRITING, trust), trust)
