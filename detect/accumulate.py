@@ -38,6 +38,8 @@ CAP = np.array([3.0, 3.0, 1.5, 3.0, 3.0])
 ALIKE_FAMILY = {"thermal": "power"}
 HOST = frozenset({"cpu", "disk", "tcp", "host_memory"})
 HOST_ALONE = 0.8
+USUAL_FAMILIES = 5.0
+MOST_PER_FAMILY = 1.5
 STEP_MOST = 2.0
 MAX_STEP_SECONDS = 10.0
 PEAK_HALF_LIFE_SECONDS = 3600.0
@@ -69,6 +71,7 @@ class EvidenceSums:
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._few = 1.0
         self.families: tuple[str, ...] = ()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
@@ -96,6 +99,8 @@ class EvidenceSums:
         ordered = [names[i] for i in order]
         self.families = tuple(dict.fromkeys(ordered))
         self._host = np.array([f in HOST for f in self.families], np.bool_)
+        # The same event shows in fewer families where fewer are reported.
+        self._few = float(np.clip(USUAL_FAMILIES / (1 + (~self._host).sum()), 1.0, MOST_PER_FAMILY))
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
 
     def step(
@@ -188,8 +193,11 @@ class EvidenceSums:
         size = np.abs(self.state["total"][:, metric, row])
         return int(np.argmax(size / self.state["needed"][:, metric, row]))
 
-    def fused(self, strength: Array) -> Array:
-        """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse."""
+    def fused(self, strength: Array, stalled: bool = False) -> Array:
+        """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse.
+
+        ``stalled``: the job waits for somebody, who may show on the host alone.
+        """
         if not self.families:
             return np.zeros(strength.shape[2])
         strongest = strength[:SHAPE].max(axis=0)[self._by_family]
@@ -198,7 +206,10 @@ class EvidenceSums:
         host = by_family[self._host].sum(axis=0)
         rest = by_family[~self._host].sum(axis=0) + step
         if self._host.all():
-            return np.asarray(host + step)
+            return np.asarray(host + rest)
+        rest *= self._few
+        if stalled:
+            return np.asarray(host + rest)
         # A busy host that holds up nothing else is somebody's cron job.
         return np.asarray(rest + np.minimum(host, HOST_ALONE + rest))
 

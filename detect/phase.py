@@ -16,6 +16,7 @@ START_SECONDS = 120.0
 YOUNG = 0.5
 YOUNG_SECONDS = 600.0
 LOW = 0.3
+LOW_POWER = 0.7
 STALL_SECONDS = 90.0
 SHORTEST_STALL_SECONDS = 30.0
 LONGER = 1.3
@@ -55,6 +56,8 @@ class JobPhase:
         self.compute = 1.0
         self.talk = 1.0
         self.over = False
+        self.blind = False
+        """Nothing but the power shows whether the job makes progress."""
         self._compute: NDArray[np.int64] = np.zeros(0, np.int64)
         self._talk: NDArray[np.int64] = np.zeros(0, np.int64)
         self._used: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -70,6 +73,9 @@ class JobPhase:
             i for i, m in enumerate(metrics) if self.family(m) == "compute" and m not in SPINS
         ]
         talk = [i for i, m in enumerate(metrics) if self.family(m) in TALKING and m not in BURSTS]
+        self.blind = not compute + talk
+        if self.blind:
+            compute = [i for i, m in enumerate(metrics) if self.family(m) == "power"]
         self._compute = np.array(compute, np.int64)
         self._talk = np.array(talk, np.int64)
         rest = [i for i, m in enumerate(metrics) if m in SPINS or m in HOST]
@@ -91,6 +97,10 @@ class JobPhase:
         share = np.where(known & (usual > 0), c / np.where(usual > 0, usual, 1.0), np.nan)
         n, k = self._compute.size, self._compute.size + self._talk.size
         compute, talk = _middle(share[:n]), _middle(share[n:k])
+        if self.blind:
+            # A machine that only waits draws less, though far from nothing.
+            compute, k = _middle(share[:n]), n
+            compute = LOW * compute / LOW_POWER if compute is not None else None
         rest = share[k:]
         rest = rest[np.isfinite(rest)]
         self.over = bool(rest.size) and float(rest.max()) < OVER
@@ -119,11 +129,6 @@ class JobPhase:
     def past(self) -> float:
         """How much a change counts: a few minutes are a short past to have changed from."""
         return YOUNG if self.run_seconds < YOUNG_SECONDS else 1.0
-
-    @property
-    def blind(self) -> bool:
-        """Nothing reported shows whether the job makes progress."""
-        return not self._compute.size + self._talk.size
 
     @property
     def name(self) -> str:

@@ -74,7 +74,7 @@ FAMILY_DEFAULTS: dict[str, MetricScale] = {
 }
 """Hosts live their own lives: cron, logging, checkpoints by some; alone they must last."""
 
-_BURSTY = MetricScale(0.1, 0.3, 180.0, 270.0, 3600.0, 3600.0, 225.0)
+_BURSTY = MetricScale(0.1, 0.3, 75.0, 100.0, 3600.0, 3600.0, 225.0)
 METRIC_DEFAULTS: dict[str, MetricScale] = {
     "pfc_tx_packets_per_second": _BURSTY,
     "pfc_rx_packets_per_second": _BURSTY,
