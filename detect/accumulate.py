@@ -193,11 +193,8 @@ class EvidenceSums:
         size = np.abs(self.state["total"][:, metric, row])
         return int(np.argmax(size / self.state["needed"][:, metric, row]))
 
-    def fused(self, strength: Array, stalled: bool = False) -> Array:
-        """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse.
-
-        ``stalled``: the job waits for somebody, who may show on the host alone.
-        """
+    def fused(self, strength: Array) -> Array:
+        """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse."""
         if not self.families:
             return np.zeros(strength.shape[2])
         strongest = strength[:SHAPE].max(axis=0)[self._by_family]
@@ -208,8 +205,6 @@ class EvidenceSums:
         if self._host.all():
             return np.asarray(host + rest)
         rest *= self._few
-        if stalled:
-            return np.asarray(host + rest)
         # A busy host that holds up nothing else is somebody's cron job.
         return np.asarray(rest + np.minimum(host, HOST_ALONE + rest))
 

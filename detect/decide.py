@@ -226,7 +226,9 @@ class Decision:
             item.lasting[name] = before + (float(lasting[i]) - before) / item.minutes
         if item.minutes < COMPANION_MINUTES:
             return None
-        far = COMPANION_SIZE * max(item.lasting[n] for n in item.alert.machines if n in where)
+        # Against the farthest that is named for the same reason, in whichever alert.
+        same = {n for o in self.open if o.signature == item.signature for n in o.alert.machines}
+        far = COMPANION_SIZE * max(item.lasting[n] for n in same if n in where)
         sigma = float(panel.residuals.state["level_sigma"][m])
         covered = self.named()
         alike = sorted(

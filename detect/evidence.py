@@ -140,9 +140,8 @@ class EvidenceDetector:
         if suspect.size and suspect.mean() > 0.5:
             suspect = np.zeros_like(suspect)
         idle = self.phase.low_seconds > 0
-        stalled = self.phase.name == "stalled"
         past = self.phase.past
-        evidence.step(panel.values[:, :, k], at_ns, seconds, suspect, trust, idle, past, stalled)
+        evidence.step(panel.values[:, :, k], at_ns, seconds, suspect, trust, idle, past)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""

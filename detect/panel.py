@@ -130,7 +130,6 @@ class PanelEvidence:
         trust: Array,
         idle: bool,
         past: float,
-        stalled: bool,
     ) -> None:
         """One tick of the panel, ``x`` ``[all metrics, R]``; ``suspect`` ``bool [R]``."""
         s = self.state
@@ -142,7 +141,7 @@ class PanelEvidence:
         self.sums.step(r, tick_seconds, trust, idle, past)
         strength = self.sums.strength()
         self.strength = strength.max(axis=0)
-        s["score"] = self.sums.fused(strength, stalled)
+        s["score"] = self.sums.fused(strength)
         here = np.isfinite(x)
         s["had"] |= here
         missing = (s["had"] & ~here).sum(axis=0)

@@ -9,7 +9,7 @@ from typing import Any
 PHYSICAL_FIRST = ("leaf_switch", "rack", "pdu", "pipeline_stage")
 NEVER = frozenset({"data_rank", "rank", "hostname", "uuid"})
 MOST_OF_MEMBERS = 0.8
-MOST_OF_GROUP = 0.6
+MOST_OF_GROUP = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,15 @@ class MetricScale:
         )
 
 
-DEFAULT_METRIC = MetricScale(floor=0.015, fleet=0.03, hold_level=150.0)
+DEFAULT_METRIC = MetricScale(
+    floor=0.015,
+    fleet=0.02,
+    hold_fast=54.0,
+    hold_slow=80.0,
+    hold_drift=110.0,
+    hold_level=135.0,
+    hold_shape=68.0,
+)
 
 _HOST = MetricScale(
     0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_drift=36000.0, hold_level=36000.0, hold_shape=250.0
