@@ -32,6 +32,8 @@ Array = NDArray[np.float64]
 START = np.array([3.0, 3.5, 3.5, 3.5, 4.0])
 FULL = np.array([6.0, 7.0, 7.0, 7.0, 8.0])
 DECAY = 0.7
+LEAK_SECONDS = 900.0
+"""What takes longer to gather is no fast change: a clock beside the others', a role."""
 ECHO_SECONDS = 120.0
 CAP = np.array([3.0, 3.0, 1.5, 3.0, 3.0])
 """Most evidence by test: a small difference alone names nobody."""
@@ -85,11 +87,7 @@ class EvidenceSums:
     def _configure(self) -> None:
         metrics = self.state.metrics
         scales = [self.scale(m) for m in metrics]
-        self._hold = (
-            np.array([s.holds for s in scales])
-            .reshape(-1, TESTS)
-            .T[:, :, None]
-        )
+        self._hold = np.array([s.holds for s in scales]).reshape(-1, TESTS).T[:, :, None]
         self._low = np.array([s.low_counts for s in scales]).reshape(-1, 1)
         self._low_counts = bool((self._low != 1.0).any())
         families = [self.family(m) for m in metrics]
@@ -140,6 +138,7 @@ class EvidenceSums:
         size = np.abs(total)
         size += back
         np.maximum(size, 0.0, out=size)
+        size[FAST] *= np.exp(-seconds / LEAK_SECONDS)
         total = np.copysign(size, total)
         total += grow
         cap = CAP[:, None, None] * self.state["needed"]

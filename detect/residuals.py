@@ -3,7 +3,8 @@
 For one panel and one tick:
 
 1. values are brought to a scale on which a relative change is an additive one;
-2. two exponential averages (fast, slow) take out step-scale noise;
+2. two exponential averages (fast, slow) take out step-scale noise, and a long one of small
+   differences (drift) finds what is too small for them;
 3. the peers' centre is the median over the rows, after each row's own lasting offset is taken
    off (so a fleet of two GPU models or pipeline stages still has one centre);
 4. a row is compared with the *range* the centre had within the clocks' slack, so agents whose
@@ -12,7 +13,8 @@ For one panel and one tick:
    machine does the same work per step, so its means are the peers', but it computes while they
    wait and its pattern is another one;
 6. what is left is divided by the noise that healthy rows show: the job's pooled noise, the
-   row's own past noise, the present spread, and a floor from the model.
+   row's own past noise (both as quantiles over time, so that a wild minute is not remembered as
+   the usual), the present spread, and a floor from the model.
 
 The median and the median absolute difference are standard robust estimators (Huber & Ronchetti,
 *Robust Statistics*, ch. 5); with one odd machine of N they rank machines as all-pairs
@@ -78,7 +80,7 @@ FEW_ROWS = np.array(
 class Residuals:
     """One tick's standardised differences.
 
-    ``z`` is ``float64 [test, M, R]`` with tests fast change, slow change, level and shape;
+    ``z`` is ``float64 [test, M, R]`` with tests fast change, slow change, drift, level, shape;
     positive = above the peers (shape: out of step with them); 0 where nothing can be said.
     ``valid`` ``bool [M, R]``: the value is there
     and has at least two peers. ``established`` ``bool [M, R]``: the row has a past of its own.
@@ -251,7 +253,7 @@ class PeerResiduals:
         return np.asarray(np.maximum(z, 0.0))
 
     def _drift(self, away: Array, valid: Mask) -> Array:
-        """A long mean of small differences; large ones are the other tests' (Hampel's influence)."""
+        """A long mean of small differences; large ones are for the other tests (Hampel 1974)."""
         s = self.state
         bound = DRIFT_BOUND * np.sqrt(self._floor2 + np.square(s["pool"][FAST]))[:, None]
         small = valid & (np.abs(away) <= bound)
@@ -439,7 +441,10 @@ def _median(values: Array, count: NDArray[Any]) -> Array:
 
 def _follow_quantile(scale: Array, size: Array, gain: Array) -> Array:
     """``scale`` moved by a factor towards the `QUANTILE` of ``size`` (Robbins & Monro, 1951)."""
-    up, down = np.exp(QUANTILE_SPEED * QUANTILE * gain), np.exp((QUANTILE - 1) * QUANTILE_SPEED * gain)
+    up, down = (
+        np.exp(QUANTILE_SPEED * QUANTILE * gain),
+        np.exp((QUANTILE - 1) * QUANTILE_SPEED * gain),
+    )
     return np.asarray(np.where(size > scale, scale * up, scale * down))
 
 

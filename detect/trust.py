@@ -7,16 +7,13 @@ over, whose machines all rest, stays discounted until it works again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detect.phase import JobPhase
 from detect.state import PanelState
-
-if TYPE_CHECKING:
-    from detect.panel import PanelEvidence
 
 STARTING = 0.3
 ASIDE = 0.15
@@ -31,6 +28,22 @@ WRITING_Z = 3.0
 WRITES = frozenset({"disk_write_bytes_per_second", "tcp_tx_bytes_per_second"})
 
 
+class Signs(Protocol):
+    """What the machines' own values say of them, ``bool [N]`` each."""
+
+    @property
+    def writing(self) -> NDArray[np.bool_]:
+        """Writes much more than its peers."""
+
+    @property
+    def gone(self) -> NDArray[np.bool_]:
+        """Has lost the job's process."""
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Visibly has it."""
+
+
 class Trust:
     """Weight of new evidence per machine, in 0..1.5."""
 
@@ -42,9 +55,7 @@ class Trust:
         """Follow the roster."""
         self.state.reindex((), machines)
 
-    def step(
-        self, phase: JobPhase, panel: PanelEvidence, tick_seconds: float
-    ) -> NDArray[np.float64]:
+    def step(self, phase: JobPhase, signs: Signs, tick_seconds: float) -> NDArray[np.float64]:
         """``[N]`` from the phase, from which machines write much more than their peers, and from
         which seem to have lost the job's process.
 
@@ -52,11 +63,10 @@ class Trust:
         lost its process is not.
         """
         seconds = self.state["writing"]
-        now = panel.writing & (phase.low_seconds > 0)
+        now = signs.writing & (phase.low_seconds > 0)
         seconds = np.where(now, seconds + tick_seconds, np.maximum(seconds - tick_seconds, 0.0))
         self.state["writing"] = seconds
         name = phase.name
-        general = 1.0
         general = STARTING if name == "starting" else phase.past
         idle = 1.0
         if name in ("evaluating", "over"):
@@ -71,7 +81,7 @@ class Trust:
             general *= STALLED
         if phase.blind:
             general *= BLIND
-        trust = np.where(panel.alive, idle * idle, idle) * general
+        trust = np.where(signs.alive, idle * idle, idle) * general
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
         trust = np.where(excused, np.minimum(WRITING, trust), trust)
-        return trust if name == "over" else np.where(panel.gone, np.maximum(GONE, trust), trust)
+        return trust if name == "over" else np.where(signs.gone, np.maximum(GONE, trust), trust)

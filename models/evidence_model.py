@@ -72,7 +72,13 @@ DEFAULT_METRIC = MetricScale(
 )
 
 _HOST = MetricScale(
-    0.02, 0.08, hold_fast=200.0, hold_slow=240.0, hold_drift=36000.0, hold_level=36000.0, hold_shape=250.0
+    0.02,
+    0.08,
+    hold_fast=200.0,
+    hold_slow=240.0,
+    hold_drift=36000.0,
+    hold_level=36000.0,
+    hold_shape=250.0,
 )
 FAMILY_DEFAULTS: dict[str, MetricScale] = {
     "cpu": replace(_HOST, low_counts=1.5),
