@@ -369,7 +369,7 @@ def _torment(service: Service, cluster: KafkaCluster, pace: Pace) -> None:
             cluster.start(1)
         name = chance.choice(["w0", "w1"])
         if chance.random() < 0.85:
-            wait_until(lambda name=name: service.works(name), f"{name} works", 240)  # type: ignore[misc]
+            wait_until(lambda name=name: service.works(name), f"{name} works", 600)  # type: ignore[misc]
         time.sleep(chance.uniform(0.0, 4.0))
         service.kill(name)
         service.start(name)
