@@ -11,7 +11,18 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 
-from serve.api import alerts, docs, events, health, jobs, problems, scores, silences, telemetry
+from serve.api import (
+    alerts,
+    docs,
+    events,
+    health,
+    jobs,
+    picture,
+    problems,
+    scores,
+    silences,
+    telemetry,
+)
 from serve.api.guards import BodyLimit, HostCheck, Outermost, RateLimit
 from serve.api.shared import PREFIX
 from serve.page.router import page_router
@@ -55,7 +66,14 @@ def create_app(
     problems.install(app)
     routers = [health.router]
     if with_api:
-        routers += [alerts.router, silences.router, events.router, telemetry.router, *extra]
+        routers += [
+            alerts.router,
+            picture.router,
+            silences.router,
+            events.router,
+            telemetry.router,
+            *extra,
+        ]
         routers += [jobs.router, scores.router, jobs.last_router, docs.router, page_router()]
     for router in routers:
         # Flat and in this order, so that a request's route says its whole path.

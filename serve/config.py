@@ -24,6 +24,7 @@ from serve.section import Seconds, Secret, Section
 from serve.telemetry_settings import AlignmentSettings, TelemetrySettings
 
 PREFIX = "WEAKLINK_"
+LEAST_KEY_CHARACTERS = 32
 
 
 class ConfigError(Exception):
@@ -43,6 +44,10 @@ class HttpSettings(Section):
     port: int = Field(default=8080, ge=0, le=65535)
     public_url: str = ""
     """The page's address in messages; empty = http://HOST:PORT."""
+    picture_key: Secret | None = None
+    """Signs the links of alerts' pictures, so that chat services may fetch them."""
+    picture_days: float = Field(default=7.0, gt=0, le=3650)
+    """Such a link is valid so long."""
     body_limit_bytes: int = Field(default=32 << 20, ge=1024)
     requests_per_second: float = Field(default=50.0, gt=0)
     """Allowed of one client (token or address) on average."""
@@ -59,6 +64,13 @@ class HttpSettings(Section):
         if value and not value.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
         return value.rstrip("/")
+
+    @field_validator("picture_key")
+    @classmethod
+    def _hard_to_guess(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and len(key.get_secret_value()) < LEAST_KEY_CHARACTERS:
+            raise ValueError(f"must have at least {LEAST_KEY_CHARACTERS} characters")
+        return key
 
     @property
     def loopback_only(self) -> bool:

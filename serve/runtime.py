@@ -28,7 +28,7 @@ from serve.broadcast import Broadcast
 from serve.build import Sources, build_catalogue, build_decoder, build_pipeline, build_sources
 from serve.config import Config, ConfigError
 from serve.lifecycle import Lifecycle
-from serve.links import Links
+from serve.links import build_links
 from serve.logs import configure_logs
 from serve.maintenance import Maintenance
 from serve.metrics import Metrics
@@ -145,7 +145,7 @@ def build_runtime(
     metrics = Metrics(version())
     metrics.tables(sorted(Base.metadata.tables))
     database.migrate()
-    lifecycle = Lifecycle(config.alerts, Links(config.public_url))
+    lifecycle = Lifecycle(config.alerts, build_links(config))
     broadcast = Broadcast()
     outbox = NotifyOutbox(config.notify)
     receivers = build_receivers(config.notify)

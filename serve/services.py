@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from detect.alert import Alert
@@ -13,6 +13,7 @@ from serve.lifecycle import Applied, Lifecycle
 from serve.links import Links
 from serve.metrics import Metrics
 from serve.observe import LifeApplied
+from serve.picture.pictures import Pictures
 from serve.push import PushDecoder
 from serve.seams import Outbox
 from serve.source import PushSource
@@ -60,6 +61,7 @@ class Services:
     commands: Callable[[Alert], Sequence[Command]] = lambda _alert: ()
     metric_unit: Callable[[str], str] = lambda _metric: ""
     wake_notifications: Callable[[], None] = lambda: None
+    pictures: Pictures = field(default_factory=Pictures)
 
     @property
     def links(self) -> Links:

@@ -140,7 +140,7 @@ class Telling:
         resolves: bool = False,
     ) -> None:
         row.notices += 1
-        links = self.links.alert(row.id, row.job)
+        links = self.links.alert(row.id, row.job, self.now_ns)
         public = alert.to_json(links)
         lines = [extra] if extra else []
         lines += [evidence_sentence(item) for item in public["evidence"][:5]]

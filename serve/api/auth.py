@@ -17,7 +17,7 @@ from serve.api.problems import ProblemError
 from serve.services import Services
 from serve.tokens import ANYBODY, Principal, Scope, check_token
 
-_bearer = HTTPBearer(auto_error=False, description="A token of `weaklink tokens create`.")
+bearer = HTTPBearer(auto_error=False, description="A token of `weaklink tokens create`.")
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="weaklink"'}
 
 
@@ -40,10 +40,12 @@ def _principal(services: Services, credentials: HTTPAuthorizationCredentials | N
     return principal
 
 
-def _require(scope: Scope) -> Callable[..., Principal]:
+def require(scope: Scope) -> Callable[..., Principal]:
+    """A dependency: who asks, if their token has the scope; else 401 or 403."""
+
     def check(
         request: Request,
-        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
     ) -> Principal:
         principal = _principal(services_of(request), credentials)
         if scope not in principal.scopes:
@@ -53,8 +55,8 @@ def _require(scope: Scope) -> Callable[..., Principal]:
     return check
 
 
-Reader = Annotated[Principal, Depends(_require("read"))]
-Writer = Annotated[Principal, Depends(_require("write"))]
-Admin = Annotated[Principal, Depends(_require("admin"))]
+Reader = Annotated[Principal, Depends(require("read"))]
+Writer = Annotated[Principal, Depends(require("write"))]
+Admin = Annotated[Principal, Depends(require("admin"))]
 Using = Annotated[Services, Depends(services_of)]
 """The services, as a route's parameter."""

@@ -29,7 +29,9 @@ def alert_from_row(row: AlertRow) -> Alert:
 
 def alert_json(row: AlertRow, links: Links) -> dict[str, Any]:
     """The public JSON form: the alert, and where its life stands."""
-    return alert_from_row(row).to_json(links.alert(row.id, row.job)) | {
+    # Counted from the alert's last change: the same version has the same form, and entity tag.
+    addresses = links.alert(row.id, row.job, row.changed_at_ns)
+    return alert_from_row(row).to_json(addresses) | {
         "version": row.version,
         "episode": row.episode,
         "page_reason": row.page_reason,
