@@ -126,7 +126,7 @@ class EvidenceSums:
         # What a mean still remembers of an excursion that is over is not counted again.
         size = np.abs(r.z[FAST])
         echo = self.state["echo"]
-        echo -= seconds
+        echo -= seconds * r.valid
         echo[size >= FULL[FAST]] = ECHO_SECONDS
         grow[SLOW] *= (echo <= 0) | (size >= START[FAST])
         for test in (*range(LEVEL), SHAPE):
@@ -138,7 +138,7 @@ class EvidenceSums:
         size = np.abs(total)
         size += back
         np.maximum(size, 0.0, out=size)
-        size[FAST] *= np.exp(-seconds / LEAK_SECONDS)
+        size[FAST] *= np.where(r.valid, np.exp(-seconds / LEAK_SECONDS), 1.0)
         total = np.copysign(size, total)
         total += grow
         cap = CAP[:, None, None] * self.state["needed"]

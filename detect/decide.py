@@ -187,9 +187,9 @@ class Decision:
         if int((apart <= TOGETHER_NS + int(2e9 * st.tick_seconds)).sum()) > 1:
             return True
         look = self._explain(st, first).signature
-        return any(
-            self._explain(st, i).signature == look for i in odd[:ALIKE].tolist() if i != first
-        )
+        # The strongest of them, whatever their order.
+        others = odd[np.argsort(-st.scores[odd], kind="stable")][:ALIKE].tolist()
+        return any(self._explain(st, i).signature == look for i in others if i != first)
 
     def _companions(self, st: Standing, level: NDArray[np.float64]) -> list[int]:
         """Machines odd in the very way of one already named, at a lower threshold."""

@@ -386,8 +386,11 @@ class PeerResiduals:
         """Each row's lasting distance from the peers, and how far these lie apart."""
         s = self.state
         known = np.isfinite(ring).sum(axis=0)
-        enough = valid & (known >= LEVEL_BLOCKS)
-        s["lasting"] = np.where(enough, _median(np.moveaxis(ring, 0, -1), known), 0.0)
+        enough = known >= LEVEL_BLOCKS
+        lasting = np.where(enough, _median(np.moveaxis(ring, 0, -1), known), 0.0)
+        # A row without a value just now keeps what is known of it.
+        s["lasting"] = np.where(valid, lasting, s["lasting"])
+        enough &= valid
         level = np.where(enough, s["lasting"], np.nan)
         rows = enough.sum(axis=1)
         away = np.abs(level - _median(level, rows)[:, None])
