@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from detect.decide import (
     COMPANION,
@@ -104,6 +106,38 @@ def test_a_machine_odd_in_the_way_of_a_named_one_needs_less() -> None:
     scene.level[7], scene.level[8] = COMPANION + 0.02, COMPANION + 0.02
     scene.metric[8] = 1
     assert told(scene.passes(5)) == [("opened", "machine", ("m007",))]
+
+
+def test_several_odd_in_the_way_of_a_named_one_at_once_are_not_named_one_by_one() -> None:
+    scene = Scene(12)
+    scene.level[3] = 1.5
+    scene.passes(1)
+    scene.level[[7, 8]] = COMPANION + 0.02
+    assert scene.passes(600) == []
+    assert named(scene) == {"m003"}
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_machines_odd_in_one_way_count_as_together_whenever_they_became_so(alike: bool) -> None:
+    scene = Scene(12)
+    scene.level[[3, 8]] = (1.1, 0.9)
+    scene.metric[8] = 0 if alike else 1
+    scene.panel.state["since_ns"][:] = START_NS + 100 * SECOND * np.arange(12)
+    assert (scene.passes(1) == []) == alike
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_whether_another_is_odd_in_the_same_way_does_not_depend_on_the_order(
+    backwards: bool,
+) -> None:
+    level, metric = np.full(12, 0.55), np.ones(12, np.int64)
+    level[[0, 11]] = (1.0, 0.9)
+    metric[[0, 11]] = 0
+    scene = Scene(12)
+    order = slice(None, None, -1) if backwards else slice(None)
+    scene.level, scene.metric = level[order], metric[order]
+    scene.panel.state["since_ns"][:] = START_NS + 100 * SECOND * np.arange(12)
+    assert scene.passes(1) == []
 
 
 def test_the_victim_named_first_gives_way_to_the_one_that_stands_out() -> None:
@@ -221,6 +255,20 @@ def test_what_came_and_went_by_itself_is_told_again_only_when_worse() -> None:
     again = scene.passes(1)
     assert told(again) == [("opened", "machine", ("m003",))]
     assert again[0].alert.id != first.id
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(peak=st.floats(1.0, 2.4), rest=st.integers(0, 600))
+def test_the_same_habit_at_the_same_size_is_not_told_twice(peak: float, rest: int) -> None:
+    scene = Scene(8)
+    told_of: list[str] = []
+    for _ in range(2):
+        for level in np.linspace(0.0, peak, 9):
+            scene.level[3] = level
+            told_of += [c.kind for c in scene.passes(2) if c.kind != "updated"]
+        scene.level[3] = 0.0
+        told_of += [c.kind for c in scene.passes(int(QUIET_SECONDS) + rest)]
+    assert told_of == ["opened", "resolved"]
 
 
 def test_a_restored_decision_goes_on_as_if_never_interrupted() -> None:

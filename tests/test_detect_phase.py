@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from detect.phase import JobPhase
+from detect.phase import STALL_SECONDS, YOUNG, JobPhase
 from detect.silence import SILENT_SECONDS
-from detect.trust import ASIDE, STALLED, STARTING, WRITING, YOUNG, Trust
+from detect.snapshot import decode_state, encode_state
+from detect.trust import (
+    ASIDE,
+    BLIND,
+    FIRST_IDLE,
+    GONE,
+    LATER_IDLE,
+    STALLED,
+    STARTING,
+    WRITING,
+    Trust,
+)
 from tests.detect_support import Scene, family, told
 from tests.ticks_support import SECOND, machine_names
 
@@ -23,20 +39,37 @@ ALONE = (0.3, 0.9, 0.5, 0.01)
 OVER = (0.01, 0.0, 0.0, 0.0)
 
 
+def rows(*which: int) -> NDArray[np.bool_]:
+    """``bool [3]``: these of three machines."""
+    return np.isin(np.arange(3), which)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Signs that three machines give."""
+
+    writing: NDArray[np.bool_] = field(default_factory=rows)
+    gone: NDArray[np.bool_] = field(default_factory=rows)
+    alive: NDArray[np.bool_] = field(default_factory=rows)
+
+
+NOTHING = Seen()
+
+
 class Job:
     """A job that does what it is told, and the trust that goes with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: tuple[str, ...] = METRICS) -> None:
         self.phase = JobPhase(family)
-        self.phase.reindex(METRICS)
+        self.phase.reindex(metrics)
         self.trust = Trust()
         self.trust.reindex(machine_names(3))
 
-    def does(self, what: tuple[float, ...], seconds: int, writing: bool = False) -> str:
-        """The phase after that; machine 0 writes if told so."""
+    def does(self, what: tuple[float, ...], seconds: int, signs: Seen = NOTHING) -> str:
+        """The phase after that, with these signs all the while."""
         for _ in range(seconds):
-            self.weight = self.trust.step(self.phase, np.array([writing, False, False]), 1.0)
-            self.phase.step(np.arcsinh(np.array(what)), 1.0)
+            self.weight = self.trust.step(self.phase, signs, 1.0)
+            self.phase.step(np.array(what), 1.0)
         return self.phase.name
 
 
@@ -79,7 +112,7 @@ def test_a_gap_no_longer_than_those_of_the_steps_is_no_evaluation() -> None:
 def test_rest_is_idle_first_and_a_stall_when_it_lasts() -> None:
     job = started()
     assert job.does(WAIT, 60) == "idle"
-    assert job.weight[0] == 0.5
+    assert job.weight[0] == FIRST_IDLE[0]
     assert job.does(WAIT, 40) == "stalled"
     assert job.weight[0] == STALLED
     assert job.does(WORK, 2) == "running"
@@ -91,8 +124,120 @@ def test_a_job_seen_to_rest_and_go_on_stalls_sooner() -> None:
         job.does(WAIT, 20)
         job.does(WORK, 60)
     assert job.does(WAIT, 25) == "idle"
-    assert job.weight[0] == 1.0
+    assert job.weight[0] == LATER_IDLE
     assert job.does(WAIT, 10) == "stalled"
+
+
+def test_a_job_used_to_long_rests_stalls_later() -> None:
+    job = started()
+    for _ in range(2):
+        job.does(WAIT, 100)
+        job.does(WORK, 60)
+    assert job.does(WAIT, 125) == "idle"
+    assert job.does(WAIT, 10) == "stalled"
+
+
+def test_patience_with_rests_has_an_end() -> None:
+    job = started()
+    for _ in range(3):
+        job.does(WAIT, 900)
+        job.does(WORK, 60)
+    assert job.does(WAIT, int(2 * STALL_SECONDS) + 1) == "stalled"
+
+
+def test_the_first_rests_are_trusted_in_turn() -> None:
+    job, seen = started(), []
+    for _ in range(4):
+        job.does(WAIT, 20)
+        seen.append(float(job.weight[0]))
+        job.does(WORK, 60)
+    assert seen == [*FIRST_IDLE, LATER_IDLE, LATER_IDLE]
+
+
+def test_a_stall_in_a_young_job_counts_less_than_in_an_old_one() -> None:
+    job = started(200)
+    assert job.does(WAIT, 100) == "stalled"
+    assert job.weight[0] == STALLED * YOUNG
+
+
+def test_a_machine_whose_process_is_gone_is_trusted_at_once_in_the_first_rest() -> None:
+    job = started()
+    job.does(WAIT, 2, Seen(gone=rows(0)))
+    assert job.weight.tolist() == [GONE, FIRST_IDLE[0], FIRST_IDLE[0]]
+
+
+def test_a_machine_that_visibly_lives_is_trusted_less_in_the_first_rest() -> None:
+    job = started()
+    job.does(WAIT, 2, Seen(alive=rows(1)))
+    assert job.weight.tolist() == [FIRST_IDLE[0], FIRST_IDLE[0] ** 2, FIRST_IDLE[0]]
+
+
+def test_a_lost_process_is_no_writer_of_checkpoints() -> None:
+    job = started()
+    job.does(WAIT, 20, Seen(writing=rows(0, 1), gone=rows(0)))
+    assert job.weight.tolist() == [GONE, WRITING, FIRST_IDLE[0]]
+
+
+def test_all_processes_are_gone_when_the_job_is_over() -> None:
+    job = started()
+    assert job.does(OVER, 20, Seen(gone=rows(0, 1, 2))) == "over"
+    assert job.weight.tolist() == [ASIDE] * 3
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    phases=st.lists(
+        st.tuples(st.sampled_from([WORK, WAIT, ALONE, OVER]), st.integers(1, 130)),
+        min_size=1,
+        max_size=12,
+    ),
+    gone=st.booleans(),
+    alive=st.booleans(),
+    writing=st.booleans(),
+)
+def test_trust_stays_between_nothing_and_one_and_a_half(
+    phases: list[tuple[tuple[float, ...], int]], gone: bool, alive: bool, writing: bool
+) -> None:
+    job = Job()
+    signs = Seen(*(rows(0) if each else rows() for each in (writing, gone, alive)))
+    for what, seconds in phases:
+        job.does(what, seconds, signs)
+        assert (job.weight > 0).all()
+        assert (job.weight <= max(STALLED, GONE)).all()
+
+
+def test_a_job_that_starts_from_zero_is_not_over_once_it_works() -> None:
+    job = Job()
+    job.does((0.0, 0.0, 0.0, 0.0), 300)
+    assert job.does(WORK, 60) == "running"
+    assert job.phase.state["usual"] == pytest.approx(np.array(WORK), rel=0.2)
+    assert job.does(WORK, 900) == "running"
+    assert (job.phase.compute, job.phase.talk) == pytest.approx((1.0, 1.0), abs=0.05)
+
+
+@pytest.mark.parametrize("factor", [1e-12, 1e9])
+def test_the_unit_of_a_metric_changes_no_phase(factor: float) -> None:
+    plain, scaled = Job(), Job()
+    for what, seconds in ((WORK, 900), (WAIT, 50), (WORK, 30), (ALONE, 20), (OVER, 15)):
+        other = tuple(factor * value for value in what)
+        assert scaled.does(other, seconds) == plain.does(what, seconds)
+
+
+POWER = ("gpu_power_watts",)
+
+
+def test_a_job_that_shows_its_power_only_rests_when_that_is_down() -> None:
+    job = Job(POWER)
+    assert job.does((6000.0,), 900) == "running"
+    assert job.does((3000.0,), 20) == "idle"
+    assert job.does((6000.0,), 20) == "running"
+    assert job.does((5000.0,), 20) == "running"
+
+
+def test_evidence_from_a_job_that_shows_no_work_counts_less() -> None:
+    job = Job(POWER)
+    job.does((6000.0,), 900)
+    assert job.weight.tolist() == [BLIND] * 3
 
 
 def test_a_job_whose_machines_do_nothing_at_all_is_over() -> None:
@@ -118,15 +263,15 @@ def test_a_job_that_shows_no_progress_just_runs(metrics: tuple[str, ...]) -> Non
 
 def test_who_writes_while_the_others_stand_is_excused_for_a_while() -> None:
     job = started()
-    job.does(WAIT, 20, writing=True)
+    job.does(WAIT, 20, Seen(writing=rows(0)))
     assert job.weight.tolist() == [WRITING, 0.5, 0.5]
-    job.does(WAIT, 140, writing=True)
+    job.does(WAIT, 140, Seen(writing=rows(0)))
     assert job.weight.tolist() == [STALLED] * 3
 
 
 def test_who_writes_while_the_job_runs_is_not_excused() -> None:
     job = started()
-    job.does(WORK, 30, writing=True)
+    job.does(WORK, 30, Seen(writing=rows(0)))
     assert job.weight.tolist() == [1.0] * 3
 
 
@@ -140,11 +285,31 @@ def test_a_phase_goes_on_from_its_snapshot() -> None:
     assert (twin.does(WAIT, 39), twin.does(WAIT, 1)) == ("idle", "stalled")
 
 
-def quiet(scene: Scene, *rows: int, seconds: int, stands: bool) -> list[int]:
-    """Rows named silent after ``rows`` were dark for some seconds."""
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    before=st.lists(st.sampled_from([WORK, WAIT, ALONE, OVER]), min_size=1, max_size=8),
+    later=st.lists(st.sampled_from([WORK, WAIT, ALONE, OVER]), min_size=1, max_size=8),
+)
+def test_a_phase_restored_from_bytes_goes_on_as_if_never_interrupted(
+    before: list[tuple[float, ...]], later: list[tuple[float, ...]]
+) -> None:
+    steady, twin = started(200), Job()
+    for what in before:
+        steady.does(what, 45)
+    stored = encode_state(steady.phase.snapshot())
+    twin.phase.restore(decode_state(stored))
+    assert encode_state(twin.phase.snapshot()) == stored
+    twin.trust.state.restore(steady.trust.state.snapshot())
+    for what in later:
+        assert twin.does(what, 45) == steady.does(what, 45)
+        assert np.array_equal(twin.weight, steady.weight)
+
+
+def quiet(scene: Scene, *which: int, seconds: int, stands: bool) -> list[int]:
+    """Rows named silent after ``which`` were dark for some seconds."""
     found: list[int] = []
     for _ in range(seconds):
-        scene.panel.state["dark"] = np.isin(np.arange(len(scene.machines)), rows)
+        scene.panel.state["dark"] = np.isin(np.arange(len(scene.machines)), which)
         scene.phase.low_seconds = scene.phase.low_seconds + 1.0 if stands else 0.0
         scene.now_ns += SECOND
         found = scene.decision.silence.step(scene.standing())

@@ -11,16 +11,28 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from detect.accumulate import START
-from detect.residuals import FAST, LEVEL, SHAPE, SLOW, PeerResiduals, Residuals
+from detect.residuals import (
+    DRIFT,
+    FAST,
+    LEVEL,
+    LEVEL_BLOCKS,
+    SHAPE,
+    SLOW,
+    PeerResiduals,
+    Residuals,
+)
+from detect.snapshot import decode_state, encode_state
 from models.evidence_model import MetricScale
 from tests.detect_support import noisy
 
 Array = NDArray[np.float64]
 
 
-def tracker(metrics: int, rows: int, tick_seconds: float = 1.0) -> PeerResiduals:
+def tracker(
+    metrics: int, rows: int, tick_seconds: float = 1.0, scale: MetricScale | None = None
+) -> PeerResiduals:
     """A fresh tracker of metrics ``m0``.. over rows ``r0``.."""
-    made = PeerResiduals(lambda _: MetricScale(), lambda _: 0.0)
+    made = PeerResiduals(lambda _: scale or MetricScale(), lambda _: 0.0)
     made.reindex(
         tuple(f"m{i}" for i in range(metrics)), tuple(f"r{i}" for i in range(rows)), tick_seconds
     )
@@ -152,3 +164,93 @@ def test_any_cadence_is_taken(tick_seconds: float) -> None:
     values[0, 1, 50:] *= 0.2
     last = after(tracker(1, 6, tick_seconds), values)[-1]
     assert int(np.argmin(last.z[FAST, 0])) == 1
+
+
+def wandering(rows: int, ticks: int, size: float, seed: int) -> Array:
+    """``[1, rows, ticks]`` around 90 whose noise keeps its value for 15 ticks."""
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(1.0, size, (1, rows, ticks // 15 + 1))
+    return 90.0 * np.repeat(steps, 15, axis=-1)[:, :, :ticks]
+
+
+@pytest.mark.parametrize("seed", [10, 11])
+def test_a_lasting_change_of_a_twentieth_is_found_by_the_drift_test_alone(seed: int) -> None:
+    onset, ticks, rows = 1200, 1800, 12
+    values = wandering(rows, ticks, 0.04, seed)
+    values[0, 4, onset:] *= 0.95
+    made, said = tracker(1, rows, scale=MetricScale(floor=0.005)), []
+    for k in range(ticks):
+        suspect = np.zeros((1, rows), np.bool_)
+        suspect[0, 4] = k >= onset
+        said.append(made.step(values[:, :, k], suspect).z[:, 0])
+    late = np.array(said[onset + 300 :])
+    beyond = (np.abs(late) > START[:, None]).mean(axis=0)
+    assert beyond[DRIFT, 4] > 0.8
+    assert (late[:, DRIFT, 4] < 0).all()
+    assert beyond[[FAST, SLOW], 4].max() < 0.25
+    assert np.delete(beyond[DRIFT], 4).max() == 0.0
+
+
+def test_the_drift_test_ignores_a_large_short_burst() -> None:
+    values = noisy(levels([90.0] * 8), 700, 0.005, seed=11)
+    values[0, 2, 500:545] *= 3.0
+    z = np.array([r.z[:, 0, 2] for r in after(tracker(1, 8), values)[500:]])
+    assert z[:, FAST].max() > START[FAST]
+    assert z[:, SLOW].max() > START[SLOW]
+    assert np.abs(z[:, DRIFT]).max() < START[DRIFT]
+
+
+def test_one_wild_minute_does_not_inflate_the_noise() -> None:
+    values = noisy(levels([90.0] * 8), 660, 0.005, seed=12)
+    values[:, :, 600:] = noisy(levels([90.0] * 8), 60, 0.2, seed=13)
+    made = tracker(1, 8)
+    after(made, values[:, :, :600])
+    before = {name: made.state[name].copy() for name in ("pool", "own")}
+    wild = after(made, values[:, :, 600:])
+    assert np.ptp(wild[-1].z[FAST]) > START[FAST]
+    for name, noise in before.items():
+        assert (made.state[name] <= 1.5 * noise).all()
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(at=st.integers(0, 150), factor=st.sampled_from([0.2, 0.5, 2.0, 4.0]))
+def test_the_level_test_ignores_one_early_excursion(at: int, factor: float) -> None:
+    values = noisy(levels([90.0] * 8), 300, 0.005, seed=14)
+    values[0, 5, at : at + 25] *= factor
+    said = after(tracker(1, 8), values)
+    assert max(float(np.abs(r.z[LEVEL]).max()) for r in said) < START[LEVEL]
+
+
+def test_the_level_test_speaks_from_eight_blocks_on() -> None:
+    values = noisy(levels([90.0] * 9 + [45.0]), 200, 0.005, seed=15)
+    z = np.array([r.z[LEVEL, 0, 9] for r in after(tracker(1, 10), values)])
+    first = int(np.argmax(z < -START[LEVEL]))
+    assert first == 20 * LEVEL_BLOCKS
+    assert (z[:first] == 0).all()
+
+
+@pytest.mark.parametrize("gap", [1, 7, 90])
+def test_a_gap_does_not_forget_a_lasting_distance(gap: int) -> None:
+    values = noisy(levels([90.0] * 9 + [45.0]), 500, 0.005, seed=16)
+    # Blocks close every 20 ticks: the last tick of one is among those missing.
+    values[0, 9, 399 : 399 + gap] = np.nan
+    z = np.array([r.z[LEVEL, 0, 9] for r in after(tracker(1, 10), values)])
+    assert (z[399 : 399 + gap] == 0).all()
+    assert (z[399 + gap :] < -START[LEVEL]).all()
+
+
+@pytest.mark.parametrize("at", [3, 130, 333])
+def test_a_tracker_restored_from_bytes_goes_on_bit_for_bit(at: int) -> None:
+    values = noisy(np.full((2, 6), 90.0), at + 90, 0.01, seed=17)
+    values[0, 3, at - 2 :] *= 1.7
+    values[1, 1, at // 2 :: 7] = np.nan
+    steady, other = tracker(2, 6), PeerResiduals(lambda _: MetricScale(), lambda _: 0.0)
+    after(steady, values[:, :, :at])
+    stored = encode_state(steady.snapshot())
+    other.restore(decode_state(stored))
+    assert encode_state(other.snapshot()) == stored
+    for one, two in zip(
+        after(steady, values[:, :, at:]), after(other, values[:, :, at:]), strict=True
+    ):
+        assert np.array_equal(one.z, two.z)
+    assert encode_state(other.snapshot()) == encode_state(steady.snapshot())
