@@ -1,0 +1,166 @@
+"""What the evidence detector makes of whole machines: lives, starts, hosts, kept state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from detect.alert import AlertChange
+from detect.evidence import EvidenceDetector
+from detect.snapshot import decode_state, encode_state
+from detect.trust import FIRST_IDLE, GONE, Trust
+from models.evidence_model import EvidenceModel
+from tests.detect_support import CATALOGUE
+from tests.ticks_support import block_of, cut
+
+Array = NDArray[np.float64]
+
+LEVELS = {
+    "cpu_usage_ratio": 0.3,
+    "gpu_memory_used_bytes": 6e10,
+    "gpu_power_watts": 5200.0,
+    "gpu_tensor_active_ratio": 0.4,
+    "memory_usage_ratio": 0.5,
+    "nvlink_tx_bytes_per_second": 2e10,
+}
+METRICS = tuple(LEVELS)
+HOST = ("cpu_usage_ratio", "memory_usage_ratio")
+REST = {"gpu_power_watts": 0.4, "gpu_tensor_active_ratio": 0.01, "nvlink_tx_bytes_per_second": 0.0}
+
+
+def healthy(machines: int, ticks: int, metrics: tuple[str, ...] = METRICS, seed: int = 0) -> Array:
+    """``[M, N, T]``: each metric at its level, with 1 % noise."""
+    level = np.array([LEVELS[m] for m in metrics])
+    noise = np.random.default_rng(seed).normal(1.0, 0.01, (len(metrics), machines, ticks))
+    return np.asarray(level[:, None, None] * noise)
+
+
+def detector() -> EvidenceDetector:
+    return EvidenceDetector("job", CATALOGUE, EvidenceModel())
+
+
+def said(values: Array, metrics: tuple[str, ...] = METRICS) -> list[AlertChange]:
+    return detector().update(block_of(values, metrics=metrics))
+
+
+def opened(changes: list[AlertChange]) -> list[str | None]:
+    return [c.alert.machine for c in changes if c.kind == "opened"]
+
+
+def rests(values: Array, since: int) -> Array:
+    """The job stands from a tick on; the processes wait."""
+    for metric, share in REST.items():
+        values[METRICS.index(metric), :, since:] *= share
+    return values
+
+
+def weights(one: EvidenceDetector) -> Array:
+    """Trust in new evidence per machine, as things stand."""
+    trust = Trust()
+    trust.reindex(one.machine_panel.rows)
+    return trust.step(one.phase, one.machine_panel, 1.0)
+
+
+def test_a_machine_whose_processor_and_memory_collapse_has_lost_its_process() -> None:
+    values = rests(healthy(6, 720), 700)
+    for metric in ("cpu_usage_ratio", "gpu_memory_used_bytes", "memory_usage_ratio"):
+        values[METRICS.index(metric), 2, 700:] *= 0.05
+    one = detector()
+    one.update(block_of(values, metrics=METRICS))
+    assert one.phase.name == "idle"
+    assert one.machine_panel.gone.tolist() == [k == 2 for k in range(6)]
+    assert one.machine_panel.alive.tolist() == [k != 2 for k in range(6)]
+    assert weights(one).tolist() == [GONE if k == 2 else FIRST_IDLE[0] ** 2 for k in range(6)]
+
+
+def test_a_machine_that_sends_nothing_gives_no_sign_of_life_or_death() -> None:
+    values = rests(healthy(6, 720), 700)
+    values[:, 2, 700:] = np.nan
+    one = detector()
+    one.update(block_of(values, metrics=METRICS))
+    assert not one.machine_panel.gone.any()
+    assert one.machine_panel.alive.tolist() == [k != 2 for k in range(6)]
+
+
+def test_machines_that_all_lose_their_process_at_once_are_no_odd_ones() -> None:
+    values = rests(healthy(6, 720), 700)
+    values[METRICS.index("cpu_usage_ratio"), :, 700:] *= 0.05
+    one = detector()
+    one.update(block_of(values, metrics=METRICS))
+    assert not one.machine_panel.gone.any()
+
+
+def test_without_a_metric_of_the_process_nobody_is_gone_or_alive() -> None:
+    metrics = ("gpu_power_watts", "gpu_tensor_active_ratio")
+    one = detector()
+    one.update(block_of(healthy(4, 400, metrics), metrics=metrics))
+    assert not (one.machine_panel.gone | one.machine_panel.alive).any()
+
+
+def starts_from_zero(machines: int, ticks: int, zero: int) -> Array:
+    """Nothing at all for some ticks, then work."""
+    values = healthy(machines, ticks)
+    values[:, :, :zero] *= 1e-4
+    return values
+
+
+@pytest.mark.parametrize("zero", [30, 200])
+def test_a_job_that_starts_from_zero_runs_once_it_works(zero: int) -> None:
+    one = detector()
+    one.update(block_of(starts_from_zero(4, zero + 700, zero), metrics=METRICS))
+    phase = one.phase
+    assert phase.name == "running"
+    assert not phase.over
+    for metric in ("gpu_tensor_active_ratio", "nvlink_tx_bytes_per_second"):
+        usual = phase.state["usual"][METRICS.index(metric)]
+        assert usual == pytest.approx(LEVELS[metric], rel=0.1)
+
+
+def test_a_busy_host_for_minutes_names_nobody_in_a_job_whose_work_is_seen() -> None:
+    values = healthy(6, 1000)
+    values[METRICS.index("cpu_usage_ratio"), 3, 700:880] *= 2.0
+    assert said(values) == []
+
+
+@pytest.mark.xfail(strict=True, reason="the shape of a host's metric counts as that of the work")
+def test_a_busy_host_alone_names_nobody_however_long_it_lasts() -> None:
+    values = healthy(6, 1100)
+    values[METRICS.index("cpu_usage_ratio"), 3, 700:] *= 2.0
+    assert said(values) == []
+
+
+def test_a_lost_process_is_named_although_only_its_host_shows_it() -> None:
+    values = rests(healthy(6, 850), 700)
+    for metric in HOST:
+        values[METRICS.index(metric), 3, 700:] *= 0.05
+    assert opened(said(values)) == ["m003"]
+
+
+def test_a_host_apart_is_named_where_only_hosts_are_watched() -> None:
+    values = healthy(6, 1500, HOST)
+    values[:, 3, 700:] *= 0.3
+    assert opened(said(values, HOST)) == ["m003"]
+
+
+@pytest.mark.parametrize("at", [350, 705, 760])
+def test_a_detector_restored_from_bytes_goes_on_bit_for_bit(at: int) -> None:
+    values = rests(healthy(6, 820), 750)
+    values[:2, 2, 700:] *= 0.05
+    values[2, 4, 690:720] *= 3.0
+    values[:, 5, 300:330] = np.nan
+    first, rest = cut(block_of(values, metrics=METRICS), [at])
+    steady, other = detector(), detector()
+    steady.update(first)
+    stored = encode_state(steady.snapshot())
+    other.restore(decode_state(stored))
+    assert encode_state(other.snapshot()) == stored
+    assert other.update(rest) == steady.update(rest)
+    assert encode_state(other.snapshot()) == encode_state(steady.snapshot())
+
+
+def test_missing_values_of_the_odd_metrics_end_no_alert() -> None:
+    values = healthy(6, 1800)
+    values[2:4, 3, 700:] *= 0.5
+    values[2:4, 3, 900:] = np.nan
+    assert [c.kind for c in said(values) if c.kind != "updated"] == ["opened"]
