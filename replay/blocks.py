@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from detect.alert import AlertChange
 from detect.detector import ScoreFrame, State
 from detect.pipeline import Pipeline, PipelineSettings
 from ingest.catalogue import Catalogue
-from ingest.recording import Recording, read_recording
+from ingest.recording import Label, Recording, read_recording
 from ingest.ticks import TickBlock
 
 
@@ -40,12 +41,17 @@ class BlockTap:
         """There is no state."""
 
 
-def recorded_blocks(path: Path, catalogue: Catalogue) -> tuple[Recording, Iterator[TickBlock]]:
+def recorded_blocks(
+    path: Path, catalogue: Catalogue, label: Label | None = None
+) -> tuple[Recording, Iterator[TickBlock]]:
     """A recording and its blocks, through the pipeline of the live path.
+
+    ``label`` is the recording's if it has none of its own.
 
     Raises `ingest.recording.RecordingError` if the recording cannot be read at all.
     """
     recording = read_recording(path, catalogue)
+    recording = replace(recording, label=recording.label or label)
     return recording, _blocks(recording, catalogue)
 
 

@@ -52,10 +52,15 @@ class HealthyRecording:
     score_peaks: list[float] = field(default_factory=list)
 
 
-def healthy_evidence(path: Path, model: EvidenceModel, catalogue: Catalogue) -> HealthyRecording:
-    """Noise and peaks of evidence per metric, from a recording's healthy time."""
+def healthy_evidence(
+    path: Path, model: EvidenceModel, catalogue: Catalogue, label: Label | None = None
+) -> HealthyRecording:
+    """Noise and peaks of evidence per metric, from a recording's healthy time.
+
+    ``label`` tells that time where the recording has no label of its own.
+    """
     out = HealthyRecording()
-    recording, blocks = recorded_blocks(path, catalogue)
+    recording, blocks = recorded_blocks(path, catalogue, label)
     detector = EvidenceDetector("train", catalogue, model, recording.topology)
     followers = {"machine": _Peaks(), "gpu": _Peaks()}
     for tick in _ticks(blocks, recording.label):
@@ -69,7 +74,7 @@ def healthy_evidence(path: Path, model: EvidenceModel, catalogue: Catalogue) -> 
         follower.finish(out)
     every = [detector.machine_panel, *([detector.gpu_panel] if detector.gpu_panel else [])]
     for panel in every:
-        noise = np.sqrt(panel.residuals.state["pool2"][SLOW])
+        noise = panel.residuals.state["pool"][SLOW]
         spread = panel.residuals.state["level_spread"]
         for m, name in enumerate(panel.metrics):
             metric = out.metrics.get(name)
@@ -79,14 +84,16 @@ def healthy_evidence(path: Path, model: EvidenceModel, catalogue: Catalogue) -> 
     return out
 
 
-def healthy_alarms(path: Path, model: EvidenceModel, catalogue: Catalogue) -> HealthyRecording:
+def healthy_alarms(
+    path: Path, model: EvidenceModel, catalogue: Catalogue, label: Label | None = None
+) -> HealthyRecording:
     """How high machines rise that the detector would name at a far too low threshold.
 
     The decision takes part (who shares what, who stands out), so the tail is that of alarms and
     not of scores. One peak an alert, from its opening until it is resolved.
     """
     out = HealthyRecording()
-    recording, blocks = recorded_blocks(path, catalogue)
+    recording, blocks = recorded_blocks(path, catalogue, label)
     lax = replace(model, tail_intercept=LAX_SCORE * LAX_SLOPE, tail_slope=LAX_SLOPE)
     detector = EvidenceDetector("train", catalogue, lax, recording.topology)
     highest: dict[str, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ class ReplayOptions:
     """How recordings are replayed.
 
     ``history`` keeps ticks and scores for a report; ``reject_dir`` takes rejected rows.
+    ``labels`` are those of recordings that have none of their own.
     """
 
     detector: str = "evidence"
@@ -41,6 +42,7 @@ class ReplayOptions:
     history: bool = False
     history_bytes: int = 256 << 20
     reject_dir: Path | None = None
+    labels: Mapping[Path, Label] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,9 @@ class Replayable(Protocol):
 
 def replay_incident(path: Path, options: ReplayOptions) -> IncidentResult:
     """Replay one recording; `ingest.recording.RecordingError` if it cannot be read at all."""
-    return replay_recording(read_recording(path, options.catalogue), options)
+    recording = read_recording(path, options.catalogue)
+    label = recording.label or options.labels.get(path)
+    return replay_recording(replace(recording, label=label), options)
 
 
 def replay_recording(recording: Replayable, options: ReplayOptions) -> IncidentResult:

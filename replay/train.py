@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,7 +38,8 @@ PRIOR_RECORDINGS = 10.0
 LEAST_SCALE, MOST_SCALE = 0.25, 4.0
 FLOOR_QUANTILE = 0.1
 HELD_OUT = 0.3
-HOLDS = ("hold_fast", "hold_slow", "hold_level", "hold_shape")
+HOLDS = ("hold_fast", "hold_slow", "hold_drift", "hold_level", "hold_shape")
+"""One a test, in the order of `detect.residuals`."""
 HOLD_TAIL = 4.0
 """Before data speak, evidence is thought to fall by exp(4) on its way to the hold."""
 
@@ -70,12 +71,15 @@ class TrainOptions:
         What is known before; few recordings change little of it. None = the shipped model.
     workers
         Processes of joblib's current backend.
+    labels
+        Of recordings that have none of their own (`replay.feedback.label_recordings`).
     """
 
     false_alarms_per_job_week: float | None = None
     denoiser: str | None = None
     base: EvidenceModel | None = None
     workers: int = 1
+    labels: Mapping[Path, Label] = field(default_factory=dict)
 
 
 def train(
@@ -99,7 +103,8 @@ def train(
     """
     catalogue = catalogue or Catalogue.default()
     base = options.base or shipped_model()
-    labels = {path: read_recording(path, catalogue).label for path in paths}
+    given = options.labels
+    labels = {path: read_recording(path, catalogue).label or given.get(path) for path in paths}
     learn, measure, held_out = split_by_job(labels)
 
     def told(stage: str, results: Iterable[T]) -> Iterator[T]:
@@ -108,7 +113,7 @@ def train(
                 progress(stage, done, len(measure if stage == "measuring" else learn))
             yield result
 
-    work = (delayed(healthy_evidence)(path, base, catalogue) for path in learn)
+    work = (delayed(healthy_evidence)(path, base, catalogue, labels[path]) for path in learn)
     seen = list(told("evidence", _fan_out(work, options.workers)))
     if not any(m.row_hours > 0 for r in seen for m in r.metrics.values()):
         raise ModelError(
@@ -117,7 +122,7 @@ def train(
         )
     scales = learn_scales(seen, base, catalogue)
     model = replace(base, metrics={**base.metrics, **scales})
-    work = (delayed(healthy_alarms)(path, model, catalogue) for path in learn)
+    work = (delayed(healthy_alarms)(path, model, catalogue, labels[path]) for path in learn)
     alarms = list(told("alarms", _fan_out(work, options.workers)))
     tail = learn_tail(alarms, base)
     rate = options.false_alarms_per_job_week or base.false_alarms_per_job_week
@@ -126,10 +131,11 @@ def train(
         tail_intercept=tail.intercept,
         tail_slope=tail.slope,
         false_alarms_per_job_week=rate,
-        trained_on=_provenance(learn, labels, alarms, base),
+        trained_on=_provenance(learn, labels, alarms, base, given),
         quality={},
     )
-    results = replay_all(measure, ReplayOptions(model=model, catalogue=catalogue), options.workers)
+    how = ReplayOptions(model=model, catalogue=catalogue, labels=given)
+    results = replay_all(measure, how, options.workers)
     scores = [result.score for result in told("measuring", results)]
     quality: dict[str, Any] = {
         "held_out": held_out,
@@ -139,7 +145,9 @@ def train(
     }
     minder = None
     if options.denoiser is not None:
-        minder = train_minder(learn, denoiser_name=options.denoiser, catalogue=catalogue)
+        minder = train_minder(
+            learn, denoiser_name=options.denoiser, catalogue=catalogue, labels=given
+        )
     return Trained(replace(model, quality=quality), minder)
 
 
@@ -233,6 +241,7 @@ def _provenance(
     labels: dict[Path, Label | None],
     alarms: Sequence[HealthyRecording],
     base: EvidenceModel,
+    given: Mapping[Path, Label],
 ) -> dict[str, Any]:
     """Names only: where recordings lie on somebody's disk is nobody's business."""
     return {
@@ -243,6 +252,7 @@ def _provenance(
             for label in (labels[path] for path in learn)
         ),
         "unlabelled_taken_as_healthy": sum(labels[path] is None for path in learn),
+        "labelled_by_feedback": sum(path in given for path in learn),
         "machine_hours": round(sum(r.machine_hours for r in alarms), 2),
         "alarm_peaks": sum(len(r.score_peaks) for r in alarms),
     }

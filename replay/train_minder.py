@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ def train_minder(
     seed: int = 0,
     catalogue: Catalogue | None = None,
     steps: int = 8_000,
+    labels: Mapping[Path, Label] | None = None,
 ) -> MinderModel:
     """Learn limits, one denoiser a metric, and the order of the metrics.
 
@@ -48,17 +49,19 @@ def train_minder(
         Seeds the choice of windows, the training and the tree.
     steps
         Training steps of each LSTM-VAE; other denoisers have none.
+    labels
+        Of recordings that have none of their own.
 
     Raises
     ------
     ValueError
         If no recording has one of Minder's metrics.
     """
-    catalogue = catalogue or Catalogue.default()
+    catalogue, given = catalogue or Catalogue.default(), labels or {}
     windows: dict[str, list[NDArray[np.float64]]] = {m: [] for m in MINDER_METRICS}
     for index, path in enumerate(paths):
         rng = np.random.default_rng([seed, index])
-        recording, blocks = recorded_blocks(path, catalogue)
+        recording, blocks = recorded_blocks(path, catalogue, given.get(path))
         for metric, rows in _healthy_windows(list(blocks), recording.label, window, rng).items():
             windows[metric].append(rows)
     metrics = tuple(m for m in MINDER_METRICS if windows[m])
@@ -77,7 +80,7 @@ def train_minder(
         denoisers[metric] = made
     trained_on = {"recordings": len(paths), "seed": seed, "reconstruction_error": errors}
     model = MinderModel(name, window, metrics, limits, denoisers, trained_on)
-    order = _learned_order(paths, model, catalogue, seed)
+    order = _learned_order(paths, model, catalogue, seed, given)
     return MinderModel(name, window, order, limits, denoisers, trained_on)
 
 
@@ -123,12 +126,16 @@ def _healthy_ticks(block: TickBlock, label: Label | None) -> int:
 
 
 def _learned_order(
-    paths: Sequence[Path], model: MinderModel, catalogue: Catalogue, seed: int
+    paths: Sequence[Path],
+    model: MinderModel,
+    catalogue: Catalogue,
+    seed: int,
+    given: Mapping[Path, Label],
 ) -> tuple[str, ...]:
     """Order of the metrics from labelled time; the model's own if only one kind is there."""
     features, faulty = [], []
     for path in paths:
-        recording, blocks = recorded_blocks(path, catalogue)
+        recording, blocks = recorded_blocks(path, catalogue, given.get(path))
         label = recording.label
         if label is None:
             continue

@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": ("serve.commands.serve", "serve"),
     "replay": ("serve.commands.replay", "replay"),
     "train": ("serve.commands.train", "train"),
+    "feedback": ("serve.commands.feedback", "feedback"),
     "models": ("serve.commands.models", "models"),
     "simulate": ("serve.commands.simulate", "simulate"),
     "publish": ("serve.commands.publish", "publish"),
@@ -28,6 +29,7 @@ SUMMARIES = {
     "serve": "The service: source, detection, alerts, API and page.",
     "replay": "Recorded incidents through the code of the live path.",
     "train": "Learn a model from recordings.",
+    "feedback": "What people said of alerts, for training.",
     "models": "List, compare, promote and roll back models.",
     "simulate": "Make labelled incidents.",
     "publish": "Send a recorded incident to Kafka as the live cluster would.",
@@ -118,6 +120,7 @@ BAD_INPUT = frozenset(
         "ingest.simulate.spec.BadSimulationError",
         "ingest.simulate.spec.UnknownFaultError",
         "models.evidence_model.ModelError",
+        "replay.feedback.FeedbackError",
         "serve.kafka.security.KafkaSetupError",
     }
 )

@@ -140,6 +140,7 @@ class Lifecycle:
         """What a person found: right or wrong, and which machine it was. Training reads it."""
         applied, telling = self._begin(session, now_ns)
         row = find_alert(session, alert_id)
+        alert = alert_from_row(row)
         session.add(
             FeedbackRow(
                 alert_id=row.id,
@@ -149,6 +150,9 @@ class Lifecycle:
                 note=note,
                 author=by,
                 at_ns=now_ns,
+                machines=list(alert.machines),
+                onset_ns=alert.onset_ns,
+                detected_at_ns=alert.detected_at_ns,
             )
         )
         body = {"alert": row.id, "verdict": verdict, "machine": machine, "note": note, "by": by}

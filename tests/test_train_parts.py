@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from detect.residuals import TESTS
 from ingest.catalogue import Catalogue
 from ingest.recording import Label
 from models.evidence_model import EvidenceModel
 from replay.healthy import HealthyMetric, HealthyRecording
 from replay.tails import Tail, fit_tail
-from replay.train import learn_scales, learn_tail, split_by_job
+from replay.train import HOLDS, learn_scales, learn_tail, split_by_job
 
 METRIC = "gpu_power_watts"
 
 
 def _recording(hours: float, peaks: list[float], noise: float = 0.01) -> HealthyRecording:
-    metric = HealthyMetric(hours, noise, 0.05, [peaks, [], [], []])
+    metric = HealthyMetric(hours, noise, 0.05, [peaks, [], [], [], []])
     return HealthyRecording(hours, hours, {METRIC: metric}, [])
 
 
@@ -63,6 +64,12 @@ def test_long_healthy_excursions_raise_the_hold() -> None:
     calm = learn_scales([_recording(2000.0, [2.0, 3.0])], base, catalogue)[METRIC].hold_fast
     assert calm < usual < high
     assert calm >= 0.5 * usual
+
+
+def test_every_test_of_the_detector_has_a_hold_of_its_own() -> None:
+    scale = EvidenceModel().scale(METRIC, "power")
+    assert tuple(getattr(scale, name) for name in HOLDS) == scale.holds
+    assert len(HOLDS) == TESTS
 
 
 def test_a_few_minutes_change_little() -> None:

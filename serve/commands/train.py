@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from serve.commands.errors import BadInputError
+from serve.commands.feedback import opinions_of
 
 
 @click.command()
@@ -32,6 +33,13 @@ from serve.commands.errors import BadInputError
     help="Also learn a model of the minder detector, with this denoiser (identity, lstm_vae, "
     "online, pca). The default detector needs none and is not changed by it.",
 )
+@click.option(
+    "--feedback",
+    "source",
+    metavar="SOURCE",
+    help="What people said of alerts labels recordings without a label: the service's TOML file, "
+    "its database's URL, or a file of 'weaklink feedback'.",
+)
 @click.option("--base", default="", metavar="NAME_OR_DIR", help="Start from; default: shipped.")
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True)
 @click.option(
@@ -44,6 +52,7 @@ def train(
     out: Path,
     rate: float | None,
     denoiser: str | None,
+    source: str | None,
     base: str,
     workers: int,
     catalogue: Path | None,
@@ -61,6 +70,7 @@ def train(
     from models.denoise.registry import DENOISERS
     from models.evidence_model import EvidenceModel
     from models.registry import load_model, save_version
+    from replay.feedback import label_recordings
     from replay.train import TrainOptions
     from replay.train import train as learn
 
@@ -74,8 +84,19 @@ def train(
     if catalogue is not None:
         known = known.extended(catalogue)
     start = load_model(base or "shipped")
+    recordings = find_recordings(paths)
+    said = label_recordings(recordings, opinions_of(source) if source else (), known)
+    for remark in said.remarks:
+        click.echo(remark, err=True)
+    recordings = [path for path in recordings if path not in said.left_out]
+    if not recordings:
+        raise BadInputError(f"{paths[0]}: feedback leaves no recording to learn from")
     options = TrainOptions(
-        rate, denoiser, start if isinstance(start, EvidenceModel) else None, workers
+        rate,
+        denoiser,
+        start if isinstance(start, EvidenceModel) else None,
+        workers,
+        said.labels,
     )
     last = [""]
 
@@ -84,7 +105,7 @@ def train(
             last[0] = stage
             click.echo(f"{stage}: {done} of {total} recordings", err=True)
 
-    trained = learn(find_recordings(paths), options, known, progress)
+    trained = learn(recordings, options, known, progress)
     ref = save_version(out, trained.model, trained.minder)
     on, quality = trained.model.trained_on, trained.model.quality
     if on["unlabelled_taken_as_healthy"]:

@@ -121,7 +121,10 @@ class SilenceRow(Base):
 
 
 class FeedbackRow(Base):
-    """What people said of an alert; training reads it."""
+    """What people said of an alert; training reads it (`serve.opinions`).
+
+    ``machines``, ``onset_ns`` and ``detected_at_ns`` are what the alert said when they did.
+    """
 
     __tablename__ = "feedback"
     __table_args__ = (Index("ix_feedback_at", "at_ns"),)
@@ -134,6 +137,9 @@ class FeedbackRow(Base):
     note: Mapped[str]
     author: Mapped[str]
     at_ns: Mapped[int]
+    machines: Mapped[list[str] | None] = mapped_column(Json)
+    onset_ns: Mapped[int | None]
+    detected_at_ns: Mapped[int | None]
 
 
 class OffenderRow(Base):
