@@ -66,6 +66,7 @@ class EvidenceSums:
         self.state.add("needed", "mr", 0.0, (TESTS,))
         self.state.add("highest", "mr", 0.0, (TESTS,))
         self.state.add("peak", "mr", 0.0, (TESTS,))
+        self.state.add("seen", "m", False, dtype=np.bool_)
         self._hold: Array = np.zeros((TESTS, 0, 1))
         self._low: Array = np.zeros((0, 1))
         self._low_counts = False
@@ -73,6 +74,7 @@ class EvidenceSums:
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._host_only = True
         self._few = 1.0
         self.families: tuple[str, ...] = ()
 
@@ -97,9 +99,19 @@ class EvidenceSums:
         ordered = [names[i] for i in order]
         self.families = tuple(dict.fromkeys(ordered))
         self._host = np.array([f in HOST for f in self.families], np.bool_)
-        # The same event shows in fewer families where fewer are reported.
-        self._few = float(np.clip(USUAL_FAMILIES / (1 + (~self._host).sum()), 1.0, MOST_PER_FAMILY))
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """What each family counts, by how many have had values that could be compared."""
+        seen = np.zeros(len(self.families), np.bool_)
+        if self.families:
+            by_family = self.state["seen"][self._by_family]
+            seen = np.logical_or.reduceat(by_family, self._starts)
+        work = int((seen & ~self._host).sum())
+        self._host_only = work == 0
+        # The same event shows in fewer families where fewer are reported.
+        self._few = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
 
     def step(
         self, r: Residuals, tick_seconds: float, trust: Array, idle: bool, past: float
@@ -110,6 +122,10 @@ class EvidenceSums:
         not compare with.
         """
         seconds = min(tick_seconds, MAX_STEP_SECONDS)
+        seen = self.state["seen"] | r.valid.any(axis=1)
+        if not np.array_equal(seen, self.state["seen"]):
+            self.state["seen"] = seen
+            self._weigh()
         total = self.state["total"]
         grow = np.abs(r.z)
         grow -= START[:, None, None]
@@ -201,7 +217,7 @@ class EvidenceSums:
         step = np.minimum(strength[SHAPE].max(axis=0), STEP_MOST)
         host = by_family[self._host].sum(axis=0)
         rest = by_family[~self._host].sum(axis=0) + step
-        if self._host.all():
+        if self._host_only:
             return np.asarray(host + rest)
         rest *= self._few
         # A busy host that holds up nothing else is somebody's cron job.

@@ -161,10 +161,17 @@ def test_patience_is_forgotten() -> None:
     assert sums.state["needed"][FAST, 0, 2] == pytest.approx(max(HOLD, before / 2), rel=0.05)
 
 
-def panel_of(*metrics: str) -> EvidenceSums:
-    """Sums over one row; a metric's family is its name up to a colon."""
+def panel_of(*metrics: str, silent: frozenset[str] = frozenset()) -> EvidenceSums:
+    """Sums over one row that has sent all but the silent metrics once.
+
+    A metric's family is its name up to a colon.
+    """
     sums = EvidenceSums(lambda _: MetricScale(), lambda m: m.split(":")[0])
     sums.reindex(metrics, ("r",))
+    shape = (len(metrics), 1)
+    valid = np.array([[m not in silent] for m in metrics])
+    nothing = Residuals(np.zeros((TESTS, *shape)), valid, valid, np.zeros(len(metrics)))
+    sums.step(nothing, 1.0, np.ones(1), idle=False, past=1.0)
     return sums
 
 
@@ -172,9 +179,14 @@ WIDE = ("compute", "power", "clock", "nvlink")
 """So many families that what they show is not weighed up."""
 
 
-def fused(metrics: tuple[str, ...], strength: dict[str, float], test: int = FAST) -> float:
+def fused(
+    metrics: tuple[str, ...],
+    strength: dict[str, float],
+    test: int = FAST,
+    silent: frozenset[str] = frozenset(),
+) -> float:
     """The score of a row whose metrics show this in one test."""
-    sums = panel_of(*metrics)
+    sums = panel_of(*metrics, silent=silent)
     full = np.zeros((TESTS, len(metrics), 1))
     for metric, value in strength.items():
         full[test, metrics.index(metric), 0] = value
@@ -229,6 +241,15 @@ def test_what_the_host_alone_shows_adds_little_to_what_the_work_shows(
 def test_where_only_hosts_are_watched_they_count_in_full() -> None:
     alone = dict.fromkeys(HOST_FAMILIES, 0.9)
     assert fused(HOST_FAMILIES, alone) == pytest.approx(4 * 0.9)
+
+
+@pytest.mark.parametrize("watched", [("compute",), HOST_FAMILIES])
+def test_metrics_that_never_had_a_value_weigh_nothing(watched: tuple[str, ...]) -> None:
+    more = (*watched, *(m for m in WIDE if m not in watched))
+    strength = dict.fromkeys(watched, 0.9)
+    silent = frozenset(more) - frozenset(watched)
+    assert fused(more, strength, silent=silent) == fused(watched, strength)
+    assert fused(more, strength) < fused(watched, strength)
 
 
 def test_a_fast_change_that_gathers_slowly_leaks_away() -> None:
