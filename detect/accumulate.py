@@ -68,8 +68,8 @@ class EvidenceSums:
         self.state.add("peak", "mr", 0.0, (TESTS,))
         self.state.add("seen", "m", False, dtype=np.bool_)
         self._hold: Array = np.zeros((TESTS, 0, 1))
-        self._low: Array = np.zeros((0, 1))
-        self._low_counts = False
+        self._low: Array = np.zeros(0)
+        self._low_counts: list[int] = []
         self._ticks = 0
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -90,8 +90,8 @@ class EvidenceSums:
         metrics = self.state.metrics
         scales = [self.scale(m) for m in metrics]
         self._hold = np.array([s.holds for s in scales]).reshape(-1, TESTS).T[:, :, None]
-        self._low = np.array([s.low_counts for s in scales]).reshape(-1, 1)
-        self._low_counts = bool((self._low != 1.0).any())
+        self._low = np.array([s.low_counts for s in scales])
+        self._low_counts = np.flatnonzero(self._low != 1.0).tolist()
         families = [self.family(m) for m in metrics]
         names = [ALIKE_FAMILY.get(f, f) for f in families]
         order = sorted(range(len(names)), key=lambda i: (names[i], i))
@@ -136,21 +136,19 @@ class EvidenceSums:
         back = np.minimum(grow, 0.0)
         np.maximum(grow, 0.0, out=grow)
         # Without a past of its own a row cannot have changed; the level test still sees it.
-        grow[:LEVEL] *= trust
+        weight = r.established * trust
+        grow[:LEVEL] *= weight
         grow[LEVEL] *= np.minimum(trust / past, 1.5)
-        grow[SHAPE] *= trust
+        grow[SHAPE] *= weight
         # What a mean still remembers of an excursion that is over is not counted again.
         size = np.abs(r.z[FAST])
         echo = self.state["echo"]
         echo -= seconds * r.valid
         echo[size >= FULL[FAST]] = ECHO_SECONDS
         grow[SLOW] *= (echo <= 0) | (size >= START[FAST])
-        for test in (*range(LEVEL), SHAPE):
-            grow[test] *= r.established
-        below = r.z < 0
-        if self._low_counts:
-            grow = np.where(below, grow * self._low, grow)
-        np.negative(grow, out=grow, where=below)
+        for m in self._low_counts:
+            grow[:, m] *= np.where(r.z[:, m] < 0, self._low[m], 1.0)
+        np.copysign(grow, r.z, out=grow)
         size = np.abs(total)
         size += back
         np.maximum(size, 0.0, out=size)

@@ -43,6 +43,7 @@ FAST_SECONDS = 6.0
 SLOW_SECONDS = 45.0
 DRIFT_SECONDS = 180.0
 DRIFT_BOUND = 6.0
+SPREAD_SECONDS = 4.0
 FLOOR_SHARES = np.array([1.0, 0.75, 0.7])
 """A mean over more seconds differs less by chance, so a smaller difference counts."""
 SLACK_SECONDS = 5.0
@@ -112,6 +113,7 @@ class PeerResiduals:
         s.add("ring_clean", "mr", False, (RING_BLOCKS,), dtype=np.bool_)
         s.add("established", "mr", False, dtype=np.bool_)
         s.add("pool", "m", 0.0, (CHANGES,))
+        s.add("now2", "m", 0.0, (CHANGES,))
         s.add("own", "mr", 0.0, (CHANGES,))
         s.add("pooled_ticks", "m", 0.0)
         s.add("band", "m", np.nan, (1,))
@@ -134,6 +136,7 @@ class PeerResiduals:
         self._tick_seconds = 0.0
         self._gain: Array = np.zeros(2)
         self._drift_gain = 0.0
+        self._spread_ticks = 1
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...], tick_seconds: float) -> None:
         """Follow the roster; to be called whenever it or the tick may have changed."""
@@ -148,6 +151,7 @@ class PeerResiduals:
         self._tick_seconds = tick_seconds
         slow = max(SLOW_SECONDS, 4 * tick_seconds)
         self._gain = -np.expm1(-tick_seconds / np.array([FAST_SECONDS, slow]))
+        self._spread_ticks = max(1, round(SPREAD_SECONDS / tick_seconds))
         self._drift_gain = -np.expm1(-tick_seconds / max(DRIFT_SECONDS, 2 * slow))
         width = int(np.ceil(SLACK_SECONDS / tick_seconds)) + 1
         band = self.state["band"]
@@ -191,7 +195,13 @@ class PeerResiduals:
         away = own[FAST] - centre[FAST][:, None]
         e[DRIFT] = np.where(valid, self._drift(away, valid), 0.0)
 
-        now2 = self._spread(e, valid, peers)
+        # The long means spread slowly: looked at now and then.
+        slowly = self._ticks % self._spread_ticks == 0
+        now2 = s["now2"].copy()
+        now2[: CHANGES if slowly else SLOW] = self._spread(
+            e[: CHANGES if slowly else SLOW], valid, peers
+        )
+        s["now2"] = now2
         span2 = 0.01 * np.square(high - low)
         pool2 = np.maximum(np.square(s["pool"]), now2)
         variance = np.square(FLOOR_SHARES)[:, None] * self._floor2 + pool2
