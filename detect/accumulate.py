@@ -74,6 +74,7 @@ class EvidenceSums:
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._of_host: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._host_only = True
         self._few = 1.0
         self.families: tuple[str, ...] = ()
@@ -99,6 +100,7 @@ class EvidenceSums:
         ordered = [names[i] for i in order]
         self.families = tuple(dict.fromkeys(ordered))
         self._host = np.array([f in HOST for f in self.families], np.bool_)
+        self._of_host = np.array([n in HOST for n in names], np.bool_)
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
         self._weigh()
 
@@ -206,20 +208,24 @@ class EvidenceSums:
         size = np.abs(self.state["total"][:, metric, row])
         return int(np.argmax(size / self.state["needed"][:, metric, row]))
 
-    def fused(self, strength: Array) -> Array:
-        """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse."""
+    def fused(self, strength: Array, gone: NDArray[np.bool_] | bool = False) -> Array:
+        """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse.
+
+        ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
+        """
         if not self.families:
             return np.zeros(strength.shape[2])
-        strongest = strength[:SHAPE].max(axis=0)[self._by_family]
-        by_family = np.maximum.reduceat(strongest, self._starts, axis=0)
-        step = np.minimum(strength[SHAPE].max(axis=0), STEP_MOST)
+        strongest, shape = strength[:SHAPE].max(axis=0), strength[SHAPE]
+        np.maximum(strongest, shape, out=strongest, where=self._of_host[:, None])
+        by_family = np.maximum.reduceat(strongest[self._by_family], self._starts, axis=0)
+        step = np.minimum(shape[~self._of_host].max(axis=0, initial=0.0), STEP_MOST)
         host = by_family[self._host].sum(axis=0)
         rest = by_family[~self._host].sum(axis=0) + step
         if self._host_only:
             return np.asarray(host + rest)
         rest *= self._few
         # A busy host that holds up nothing else is somebody's cron job.
-        return np.asarray(rest + np.minimum(host, HOST_ALONE + rest))
+        return np.asarray(rest + np.where(gone, host, np.minimum(host, HOST_ALONE + rest)))
 
     def excursions(self) -> NDArray[np.bool_]:
         """Cells in the middle of an excursion, ``bool [M, R]``."""

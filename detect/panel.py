@@ -141,7 +141,7 @@ class PanelEvidence:
         self.sums.step(r, tick_seconds, trust, idle, past)
         strength = self.sums.strength()
         self.strength = strength.max(axis=0)
-        s["score"] = self.sums.fused(strength)
+        s["score"] = self.sums.fused(strength, s["gone"])
         here = np.isfinite(x)
         s["had"] |= here
         missing = (s["had"] & ~here).sum(axis=0)

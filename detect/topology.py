@@ -34,6 +34,7 @@ def shared_by(
     odd = set(members)
     names = {key for m in members for key in topology.get(m, {})} - NEVER
     ranked = [n for n in PHYSICAL_FIRST if n in names] + sorted(names - set(PHYSICAL_FIRST))
+    best, covered = None, 0.0
     for name in ranked:
         values = sorted({str(topology[m][name]) for m in members if name in topology.get(m, {})})
         for value in values:
@@ -41,6 +42,8 @@ def shared_by(
             if len(having) < 2 or len(having) == len(machines):
                 continue
             both = len(having & odd)
-            if both >= MOST_OF_MEMBERS * len(odd) and both >= MOST_OF_GROUP * len(having):
-                return Shared(f"{name}={value}", having)
-    return None
+            share = both / len(having)
+            # What is odd as a whole explains more than what is odd in part.
+            if both >= MOST_OF_MEMBERS * len(odd) and share >= MOST_OF_GROUP and share > covered:
+                best, covered = Shared(f"{name}={value}", having), share
+    return best

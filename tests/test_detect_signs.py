@@ -123,7 +123,6 @@ def test_a_busy_host_for_minutes_names_nobody_in_a_job_whose_work_is_seen() -> N
     assert said(values) == []
 
 
-@pytest.mark.xfail(strict=True, reason="the shape of a host's metric counts as that of the work")
 def test_a_busy_host_alone_names_nobody_however_long_it_lasts() -> None:
     values = healthy(6, 1100)
     values[METRICS.index("cpu_usage_ratio"), 3, 700:] *= 2.0
