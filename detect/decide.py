@@ -200,10 +200,17 @@ class Decision:
             i
             for i in np.flatnonzero(level >= COMPANION).tolist()
             if any(self._explain(st, i).signature == item.signature for item in named)
+            and self._lastingly(st, i)
         ]
         # More than one at once are a habit that several have, until they prove otherwise.
         free = [i for i in found if st.machines[i] not in self.named() and st.present[i]]
         return free if len(free) == 1 else []
+
+    def _lastingly(self, st: Standing, i: int) -> bool:
+        """Whether the machine is odd by lying apart for good, not by what it does just now."""
+        panel = st.machine_panel
+        strongest = int(np.argmax(panel.strength[:, i]))
+        return panel.sums.test_of(strongest, i) == LEVEL
 
     def _join(self, item: OpenAlert, st: Standing) -> AlertChange | None:
         """Machines that lie apart for good as the named one does, if less far: one group.

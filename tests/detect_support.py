@@ -54,7 +54,7 @@ class Scene:
     """A job whose scores a test sets by hand, and the decision that looks at it.
 
     ``level`` is each machine's score as a share of the threshold. All of it speaks through
-    ``gpu_power_watts`` (below the peers) unless ``metric`` says otherwise.
+    ``gpu_power_watts`` (below the peers) unless ``metric`` says otherwise, in the test ``test``.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Scene:
         self.now_ns = START_NS
         self.level = np.zeros(machines)
         self.metric = np.zeros(machines, np.int64)
+        self.test = FAST
 
     def standing(self) -> Standing:
         """How the machines stand now."""
@@ -78,7 +79,8 @@ class Scene:
         self.panel.strength = np.zeros((len(PANEL_METRICS), count))
         self.panel.strength[self.metric, np.arange(count)] = scores
         self.panel.state["score"] = scores
-        self.panel.sums.state["total"][FAST] = -self.panel.strength
+        self.panel.sums.state["total"][:] = 0.0
+        self.panel.sums.state["total"][self.test] = -self.panel.strength
         return Standing(
             run=0,
             at_ns=self.now_ns,

@@ -39,7 +39,7 @@ INCIDENT_KEYS = {
     "false_alarms",
     "compute_seconds",
 }
-SIMULATE = ["simulate", "--incidents", "1", "--healthy", "1", "--seed", "3", "--machines", "6"]
+SIMULATE = ["simulate", "--incidents", "1", "--healthy", "1", "--seed", "4", "--machines", "6"]
 SIMULATE += ["--fault", "machine_unreachable", "--minutes", "30", "--cadence", "10"]
 SIMULATE += ["--per-machine"]
 
