@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from detect.residuals import FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.state import PanelState
-from models.evidence_model import MetricScale
+from models.evidence_model import HOST_FAMILIES, MetricScale
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,6 @@ ECHO_SECONDS = 120.0
 CAP = np.array([3.0, 3.0, 1.5, 3.0, 3.0])
 """Most evidence by test: a small difference alone names nobody."""
 ALIKE_FAMILY = {"thermal": "power"}
-HOST = frozenset({"cpu", "disk", "tcp", "host_memory"})
 HOST_ALONE = 0.8
 USUAL_FAMILIES = 5.0
 MOST_PER_FAMILY = 1.5
@@ -93,14 +92,13 @@ class EvidenceSums:
         self._hold = np.array([s.holds for s in scales]).reshape(-1, TESTS).T[:, :, None]
         self._low = np.array([s.low_counts for s in scales])
         self._low_counts = np.flatnonzero(self._low != 1.0).tolist()
-        families = [self.family(m) for m in metrics]
-        names = [ALIKE_FAMILY.get(f, f) for f in families]
+        names = [ALIKE_FAMILY.get(f, f) for f in map(self.family, metrics)]
         order = sorted(range(len(names)), key=lambda i: (names[i], i))
         self._by_family = np.array(order, np.int64)
         ordered = [names[i] for i in order]
         self.families = tuple(dict.fromkeys(ordered))
-        self._host = np.array([f in HOST for f in self.families], np.bool_)
-        self._of_host = np.array([n in HOST for n in names], np.bool_)
+        self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
+        self._of_host = np.array([n in HOST_FAMILIES for n in names], np.bool_)
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
         self._weigh()
 

@@ -192,19 +192,21 @@ class Decision:
         return any(self._explain(st, i).signature == look for i in others if i != first)
 
     def _companions(self, st: Standing, level: NDArray[np.float64]) -> list[int]:
-        """Machines odd in the very way of one already named, at a lower threshold."""
+        """Machines odd in the very way of one already named, at a lower threshold.
+
+        ``level`` ``[N]`` is 0 for those named already or absent.
+        """
         named = [item for item in self.open if item.alert.verdict == "machine"]
         if not named:
             return []
-        found = [
+        alike = [
             i
             for i in np.flatnonzero(level >= COMPANION).tolist()
             if any(self._explain(st, i).signature == item.signature for item in named)
             and self._lastingly(st, i)
         ]
         # More than one at once are a habit that several have, until they prove otherwise.
-        free = [i for i in found if st.machines[i] not in self.named() and st.present[i]]
-        return free if len(free) == 1 else []
+        return alike if len(alike) == 1 else []
 
     def _lastingly(self, st: Standing, i: int) -> bool:
         """Whether the machine is odd by lying apart for good, not by what it does just now."""

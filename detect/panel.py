@@ -131,7 +131,10 @@ class PanelEvidence:
         idle: bool,
         past: float,
     ) -> None:
-        """One tick of the panel, ``x`` ``[all metrics, R]``; ``suspect`` ``bool [R]``."""
+        """One tick of the panel, ``x`` ``[all metrics, R]``; ``suspect`` ``bool [R]``.
+
+        ``trust`` ``[R]``, ``idle`` and ``past`` are those of `EvidenceSums.step`.
+        """
         s = self.state
         x = self.faults.mask(x[self.kept], s["worst_z"], tick_seconds)
         r = self.residuals.step(x, suspect | self.sums.excursions())

@@ -97,10 +97,9 @@ class JobPhase:
         share = np.where(known & (usual > 0), c / np.where(usual > 0, usual, 1.0), np.nan)
         n, k = self._compute.size, self._compute.size + self._talk.size
         compute, talk = _middle(share[:n]), _middle(share[n:k])
-        if self.blind:
+        if self.blind and compute is not None:
             # A machine that only waits draws less, though far from nothing.
-            compute, k = _middle(share[:n]), n
-            compute = LOW * compute / LOW_POWER if compute is not None else None
+            compute = LOW * compute / LOW_POWER
         rest = share[k:]
         rest = rest[np.isfinite(rest)]
         self.over = bool(rest.size) and float(rest.max()) < OVER
@@ -127,7 +126,7 @@ class JobPhase:
 
     @property
     def past(self) -> float:
-        """How much a change counts: a few minutes are a short past to have changed from."""
+        """How much a change counts, in 0..1: some minutes are a short past to have changed from."""
         return YOUNG if self.run_seconds < YOUNG_SECONDS else 1.0
 
     @property

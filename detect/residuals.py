@@ -196,11 +196,9 @@ class PeerResiduals:
         e[DRIFT] = np.where(valid, self._drift(away, valid), 0.0)
 
         # The long means spread slowly: looked at now and then.
-        slowly = self._ticks % self._spread_ticks == 0
+        looked_at = slice(CHANGES if self._ticks % self._spread_ticks == 0 else SLOW)
         now2 = s["now2"].copy()
-        now2[: CHANGES if slowly else SLOW] = self._spread(
-            e[: CHANGES if slowly else SLOW], valid, peers
-        )
+        now2[looked_at] = self._spread(e[looked_at], valid, peers)
         s["now2"] = now2
         span2 = 0.01 * np.square(high - low)
         pool2 = np.maximum(np.square(s["pool"]), now2)

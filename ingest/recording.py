@@ -90,8 +90,10 @@ class Recording:
             yield from spilled(reader.tables(found), found.times, self.rows, Path(folder))
 
 
-def read_recording(path: Path, catalogue: Catalogue) -> Recording:
+def read_recording(path: Path, catalogue: Catalogue, label: Label | None = None) -> Recording:
     """Check a recording's folder and read all but its telemetry.
+
+    ``label`` is the recording's if it has none of its own.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def read_recording(path: Path, catalogue: Catalogue) -> Recording:
     return Recording(
         path=path,
         name=path.resolve().name,
-        label=read_label(path / "incident.json"),
+        label=read_label(path / "incident.json") or label,
         topology=read_topology(path / "topology.json"),
         catalogue=catalogue,
         parts=open_parts(path),

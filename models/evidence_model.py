@@ -23,6 +23,10 @@ class ModelError(ValueError):
     """A model that cannot be read; the message names the file and the reason."""
 
 
+HOLDS = ("hold_fast", "hold_slow", "hold_drift", "hold_level", "hold_shape")
+"""`MetricScale`'s seconds of patience, one a test, in the order of `detect.residuals`."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricScale:
     """Healthy behaviour of one metric, in the detector's transformed units.
@@ -50,15 +54,9 @@ class MetricScale:
     low_counts: float = 1.0
 
     @property
-    def holds(self) -> tuple[float, float, float, float, float]:
-        """The holds in the order of the detector's tests."""
-        return (
-            self.hold_fast,
-            self.hold_slow,
-            self.hold_drift,
-            self.hold_level,
-            self.hold_shape,
-        )
+    def holds(self) -> tuple[float, ...]:
+        """The holds in seconds, in the order of `HOLDS`."""
+        return tuple(getattr(self, name) for name in HOLDS)
 
 
 DEFAULT_METRIC = MetricScale(
@@ -80,11 +78,10 @@ _HOST = MetricScale(
     hold_level=36000.0,
     hold_shape=250.0,
 )
+HOST_FAMILIES = frozenset({"cpu", "disk", "tcp", "host_memory"})
 FAMILY_DEFAULTS: dict[str, MetricScale] = {
+    **dict.fromkeys(HOST_FAMILIES, _HOST),
     "cpu": replace(_HOST, low_counts=1.5),
-    "disk": _HOST,
-    "tcp": _HOST,
-    "host_memory": _HOST,
 }
 """Hosts live their own lives: cron, logging, checkpoints by some; alone they must last."""
 

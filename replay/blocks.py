@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from detect.alert import AlertChange
@@ -50,8 +49,7 @@ def recorded_blocks(
 
     Raises `ingest.recording.RecordingError` if the recording cannot be read at all.
     """
-    recording = read_recording(path, catalogue)
-    recording = replace(recording, label=recording.label or label)
+    recording = read_recording(path, catalogue, label)
     return recording, _blocks(recording, catalogue)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -100,9 +100,8 @@ class Replayable(Protocol):
 
 def replay_incident(path: Path, options: ReplayOptions) -> IncidentResult:
     """Replay one recording; `ingest.recording.RecordingError` if it cannot be read at all."""
-    recording = read_recording(path, options.catalogue)
-    label = recording.label or options.labels.get(path)
-    return replay_recording(replace(recording, label=label), options)
+    recording = read_recording(path, options.catalogue, options.labels.get(path))
+    return replay_recording(recording, options)
 
 
 def replay_recording(recording: Replayable, options: ReplayOptions) -> IncidentResult:

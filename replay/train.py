@@ -14,7 +14,7 @@ from joblib import Parallel, delayed
 
 from ingest.catalogue import Catalogue
 from ingest.recording import Label, read_recording
-from models.evidence_model import EvidenceModel, MetricScale, ModelError, shipped_model
+from models.evidence_model import HOLDS, EvidenceModel, MetricScale, ModelError, shipped_model
 from models.minder_model import MinderModel
 from replay.healthy import (
     LAX_SCORE,
@@ -38,8 +38,6 @@ PRIOR_RECORDINGS = 10.0
 LEAST_SCALE, MOST_SCALE = 0.25, 4.0
 FLOOR_QUANTILE = 0.1
 HELD_OUT = 0.3
-HOLDS = ("hold_fast", "hold_slow", "hold_drift", "hold_level", "hold_shape")
-"""One a test, in the order of `detect.residuals`."""
 HOLD_TAIL = 4.0
 """Before data speak, evidence is thought to fall by exp(4) on its way to the hold."""
 
@@ -104,7 +102,7 @@ def train(
     catalogue = catalogue or Catalogue.default()
     base = options.base or shipped_model()
     given = options.labels
-    labels = {path: read_recording(path, catalogue).label or given.get(path) for path in paths}
+    labels = {path: read_recording(path, catalogue, given.get(path)).label for path in paths}
     learn, measure, held_out = split_by_job(labels)
 
     def told(stage: str, results: Iterable[T]) -> Iterator[T]:

@@ -129,6 +129,14 @@ def owned(worker: Worker) -> set[int]:
     return {p["partition"] for p in source_of(worker).partitions() if p["stage"] == "live"}
 
 
+@contextmanager
+def reading(settings: KafkaSettings, database: Database, owner: str = "w") -> Iterator[Worker]:
+    """A running worker that has taken over all four partitions."""
+    with running(kafka_worker(settings, database, owner=owner)) as worker:
+        until(lambda: len(owned(worker)) == 4, "all four partitions are taken over")
+        yield worker
+
+
 def owners(database: Database) -> Counter[str]:
     """How many partitions each worker has taken over."""
     with database.read() as session:
@@ -149,8 +157,7 @@ def test_messages_of_any_format_become_alerts_that_are_published_once(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name)
-    with running(kafka_worker(settings, database)) as worker:
-        until(lambda: len(owned(worker)) == 4, "four partitions are taken over")
+    with reading(settings, database):
         bodies = json_rows("a") + json_rows("a", start=30, ticks=10, low="m-1")
         put(settings, "a", bodies)
         lists = json_rows("b") + json_rows("b", start=30, ticks=10, low="m-2")
@@ -196,8 +203,7 @@ def test_partitions_move_when_a_worker_joins_and_when_it_is_killed(
     database = shared_database
     settings = settings_for(kafka_servers, kafka_name)
     jobs = [f"job-{k}" for k in range(12)]
-    with running(kafka_worker(settings, database, owner="w1")) as first:
-        until(lambda: len(owned(first)) == 4, "one worker has all partitions")
+    with reading(settings, database, owner="w1") as first:
         for job in jobs:
             put(settings, job, json_rows(job, ticks=20))
         until(caught_up(first, messages=12 * 80), "all is read")
@@ -228,8 +234,7 @@ def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
     cluster = start_cluster(1, tmp_path_factory.mktemp("kafka"))
     try:
         settings = settings_for(cluster.bootstrap_servers, kafka_name)
-        with running(kafka_worker(settings, database)) as worker:
-            until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+        with reading(settings, database) as worker:
             put(settings, "a", json_rows("a", ticks=20))
             until(caught_up(worker, messages=80), "all is read")
             cluster.kill(0)
@@ -252,8 +257,7 @@ def test_dirt_goes_to_the_dead_letters_and_stops_nobody(
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name, job_messages_per_second=2_000)
     topic = telemetry(settings)
-    with running(kafka_worker(settings, database)) as worker:
-        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+    with reading(settings, database) as worker:
         good = json_rows("a", ticks=20)
         put(settings, "a", good[:40])
         put(settings, "a", [b"{poison", b"[1, 2", b'{"ts": 1}', b"\xff\xfe"])
@@ -283,8 +287,7 @@ def test_thousands_of_short_jobs_pass_through_bounded_memory(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name)
-    with running(kafka_worker(settings, database)) as worker:
-        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+    with reading(settings, database) as worker:
         records = []
         for number in range(2_000):
             job = f"short-{number}"
@@ -335,8 +338,7 @@ def test_everything_works_over_tls_with_a_password(
         tls={"ca_file": str(kafka_broker.ca_file)},
         sasl={"mechanism": mechanism, "username": USER, "password": PASSWORD},
     )
-    with running(kafka_worker(settings, database)) as worker:
-        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+    with reading(settings, database):
         put(plain, "a", [*json_rows("a"), b"{", *json_rows("a", start=30, ticks=10, low="m-1")])
         until(lambda: alerts(database) == [("a-m-1", "open")], "the alert")
         until(lambda: published(plain) == [("a-m-1", 1, "open")], "it is published")
@@ -369,16 +371,14 @@ def test_two_publishers_in_turn_publish_each_change_once(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name)
-    with running(kafka_worker(settings, database)) as worker:
-        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+    with reading(settings, database):
         put(settings, "a", json_rows("a") + json_rows("a", start=30, ticks=10, low="m-1"))
         until(lambda: len(published(settings)) == 1, "it is published")
     from serve.store.tables import ServiceStateRow
 
     with database.write() as session:  # as if it had died before it noted what it had sent
         session.execute(ServiceStateRow.__table__.delete())  # type: ignore[attr-defined]
-    with running(kafka_worker(settings, database)) as worker:
-        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+    with reading(settings, database):
         put(settings, "a", json_rows("a", start=40, ticks=10))
         until(lambda: len(published(settings)) >= 2, "the end is published")
     assert [(v, s) for _, v, s in published(settings)] == [(1, "open"), (2, "resolved")]
@@ -390,8 +390,7 @@ def test_the_group_s_offsets_follow_what_is_stored(
     from kafka import KafkaAdminClient
 
     settings = settings_for(kafka_servers, kafka_name)
-    with running(kafka_worker(settings, database)) as worker:
-        until(lambda: len(owned(worker)) == 4, "partitions are taken over")
+    with reading(settings, database) as worker:
         put(settings, "a", json_rows("a"))
         until(caught_up(worker, messages=120), "all is read")
     admin = KafkaAdminClient(bootstrap_servers=kafka_servers)

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detect.residuals import TESTS
+from detect.residuals import DRIFT, FAST, LEVEL, SHAPE, SLOW, TESTS
 from ingest.catalogue import Catalogue
 from ingest.recording import Label
-from models.evidence_model import EvidenceModel
+from models.evidence_model import HOLDS, EvidenceModel
 from replay.healthy import HealthyMetric, HealthyRecording
 from replay.tails import Tail, fit_tail
-from replay.train import HOLDS, learn_scales, learn_tail, split_by_job
+from replay.train import learn_scales, learn_tail, split_by_job
 
 METRIC = "gpu_power_watts"
 
@@ -70,6 +70,8 @@ def test_every_test_of_the_detector_has_a_hold_of_its_own() -> None:
     scale = EvidenceModel().scale(METRIC, "power")
     assert tuple(getattr(scale, name) for name in HOLDS) == scale.holds
     assert len(HOLDS) == TESTS
+    by_test = {FAST: "fast", SLOW: "slow", DRIFT: "drift", LEVEL: "level", SHAPE: "shape"}
+    assert {test: f"hold_{name}" for test, name in by_test.items()} == dict(enumerate(HOLDS))
 
 
 def test_a_few_minutes_change_little() -> None:

@@ -85,7 +85,7 @@ def answer(request: Request, payload: Any) -> Response:
 
 
 def tag_of(body: bytes) -> str:
-    """The entity tag of a JSON body."""
+    """The entity tag of a body."""
     return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
 

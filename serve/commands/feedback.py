@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from serve.commands.errors import BadInputError
+from serve.commands.options import config_option
 
 if TYPE_CHECKING:
     from replay.feedback import Opinion
@@ -15,12 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The service's TOML file.",
-)
+@config_option
 def feedback(path: Path | None) -> None:
     """Print what people said of alerts, one JSON line each, for 'weaklink train --feedback'."""
     import orjson

@@ -7,13 +7,7 @@ from pathlib import Path
 import click
 
 from serve.commands.errors import BadInputError, GateError
-
-_config = click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The service's TOML file.",
-)
+from serve.commands.options import config_option
 
 
 @click.group()
@@ -23,7 +17,7 @@ def notify() -> None:
 
 @notify.command()
 @click.argument("receiver")
-@_config
+@config_option
 def test(receiver: str, path: Path | None) -> None:
     """Send a test alert to RECEIVER through the very code of real ones, and end it.
 
@@ -48,7 +42,7 @@ def test(receiver: str, path: Path | None) -> None:
 
 
 @notify.command()
-@_config
+@config_option
 def dead(path: Path | None) -> None:
     """List messages that were given up, newest first."""
     from detect.alert import rfc3339
@@ -67,7 +61,7 @@ def dead(path: Path | None) -> None:
 
 @notify.command()
 @click.argument("ids", type=int, nargs=-1, required=True)
-@_config
+@config_option
 def replay(ids: tuple[int, ...], path: Path | None) -> None:
     """Try messages that were given up again, by their IDS; the running service sends them."""
     from serve.commands.database import open_database

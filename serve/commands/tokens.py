@@ -7,13 +7,7 @@ from pathlib import Path
 import click
 
 from serve.commands.errors import BadInputError
-
-_config = click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The service's TOML file.",
-)
+from serve.commands.options import config_option
 
 
 @click.group()
@@ -33,7 +27,7 @@ def tokens() -> None:
     help="What its holder may do; write includes read, admin both.",
 )
 @click.option("--days", type=click.FloatRange(min=0.01), help="Valid so long; default: for ever.")
-@_config
+@config_option
 def create(name: str, scopes: tuple[str, ...], days: float | None, path: Path | None) -> None:
     """Make a token called NAME and print it. It is shown once; only its hash is kept."""
     from serve.commands.database import open_database
@@ -54,7 +48,7 @@ def create(name: str, scopes: tuple[str, ...], days: float | None, path: Path | 
 
 
 @tokens.command("list")
-@_config
+@config_option
 def list_all(path: Path | None) -> None:
     """List tokens: id, name, scopes, times. Secrets are not known."""
     from detect.alert import rfc3339
@@ -79,7 +73,7 @@ def list_all(path: Path | None) -> None:
 
 @tokens.command()
 @click.argument("token_id")
-@_config
+@config_option
 def revoke(token_id: str, path: Path | None) -> None:
     """Revoke the token with TOKEN_ID at once."""
     from serve.commands.database import open_database
