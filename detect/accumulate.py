@@ -183,12 +183,17 @@ class EvidenceSums:
         """Seconds of evidence that count as odd: ``[test, M, R]``.
 
         The model's hold, or more where this job's machines, or this very row, are used to
-        longer excursions (imbalanced steps, clocks apart, a nightly cron).
+        longer excursions (imbalanced steps, clocks apart, a nightly cron): what came and went
+        on another machine is no fault on this one.
         """
         peak = self.state["peak"]
         rows = peak.shape[2]
         others = peak.sum(axis=2, keepdims=True) - peak.max(axis=2, keepdims=True, initial=0.0)
         usual = PEERS_PEAKS * others / max(rows - 1, 1)
+        if rows > 1:
+            top = np.partition(peak, (rows - 2, rows - 1), axis=2)
+            highest = np.where(peak < top[:, :, -1:], top[:, :, -1:], top[:, :, -2:-1])
+            usual = np.maximum(usual, highest)
         needed = np.maximum(np.maximum(usual, OWN_PEAKS * peak), self._hold)
         self.state["needed"] = np.minimum(needed, MOST_PATIENCE * self._hold)
 

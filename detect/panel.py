@@ -59,6 +59,7 @@ class PanelEvidence:
         self.state.add("score", "r", 0.0)
         self.state.add("present", "r", False, dtype=np.bool_)
         self.state.add("writing", "r", False, dtype=np.bool_)
+        self.state.add("writes_little", "r", False, dtype=np.bool_)
         self.state.add("had", "mr", False, dtype=np.bool_)
         self.state.add("dark", "r", False, dtype=np.bool_)
         self.state.add("gone", "r", False, dtype=np.bool_)
@@ -97,6 +98,11 @@ class PanelEvidence:
     def alive(self) -> NDArray[np.bool_]:
         """``bool [R]``: processor load and memory in use say that it lives."""
         return self.state["alive"]
+
+    @property
+    def writes_little(self) -> NDArray[np.bool_]:
+        """``bool [R]``: visibly writes no more than its peers."""
+        return self.state["writes_little"]
 
     @property
     def writing(self) -> NDArray[np.bool_]:
@@ -139,6 +145,8 @@ class PanelEvidence:
         x = self.faults.mask(x[self.kept], s["worst_z"], tick_seconds)
         r = self.residuals.step(x, suspect | self.sums.excursions())
         s["writing"] = np.asarray((r.z[FAST][self._writes] > WRITING_Z).any(axis=0))
+        quiet = r.valid[self._writes] & (r.z[FAST][self._writes] < 1.0)
+        s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
         s["gone"], s["alive"] = self._signs_of_life(r)
         s["worst_z"] = np.abs(r.z[FAST]).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, idle, past)

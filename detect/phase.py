@@ -17,9 +17,15 @@ YOUNG = 0.5
 YOUNG_SECONDS = 600.0
 LOW = 0.3
 LOW_POWER = 0.7
+SPINNING_POWER = 0.85
+SPINNING = 0.97
 STALL_SECONDS = 90.0
 SHORTEST_STALL_SECONDS = 30.0
 LONGER = 1.3
+LONGER_THAN_ONE = 2.0
+ONE_STALL_SECONDS = 45.0
+LATE_SECONDS = 900.0
+LATE_STALL_SECONDS = 60.0
 LONGEST_FADES = 0.8
 EVALUATION_LIMIT_SECONDS = 240.0
 SHORTEST_GAP_SECONDS = 10.0
@@ -97,11 +103,13 @@ class JobPhase:
         share = np.where(known & (usual > 0), c / np.where(usual > 0, usual, 1.0), np.nan)
         n, k = self._compute.size, self._compute.size + self._talk.size
         compute, talk = _middle(share[:n]), _middle(share[n:k])
-        if self.blind and compute is not None:
-            # A machine that only waits draws less, though far from nothing.
-            compute = LOW * compute / LOW_POWER
         rest = share[k:]
         rest = rest[np.isfinite(rest)]
+        # Less power for no less activity: they wait.
+        spins = bool(rest.size) and float(rest.max()) >= SPINNING
+        if self.blind and compute is not None:
+            # A machine that only waits draws less, though far from nothing.
+            compute = LOW * compute / (SPINNING_POWER if spins else LOW_POWER)
         self.over = bool(rest.size) and float(rest.max()) < OVER
         self.compute = compute if compute is not None else talk if talk is not None else 1.0
         self.talk = talk if talk is not None else self.compute
@@ -144,9 +152,15 @@ class JobPhase:
         return "running"
 
     def _patience(self) -> float:
-        """Seconds after which resting is a stall: fewer when the job is seen to rest and go on."""
-        if self.idle_seen < 2:
-            return STALL_SECONDS
+        """Seconds after which resting is a stall: fewer when the job is seen to rest and go on,
+        and when it has worked for long without a rest.
+        """
+        most = STALL_SECONDS if self.run_seconds < LATE_SECONDS else LATE_STALL_SECONDS
+        if self.idle_seen == 0:
+            return most
+        if self.idle_seen == 1:
+            usual = LONGER_THAN_ONE * self.longest_idle
+            return max(usual, ONE_STALL_SECONDS) if usual < STALL_SECONDS else most
         return min(max(LONGER * self.longest_idle, SHORTEST_STALL_SECONDS), 2 * STALL_SECONDS)
 
     def snapshot(self) -> dict[str, Any]:

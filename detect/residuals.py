@@ -62,6 +62,8 @@ REFERENCE_TICKS = 10
 SHAPE_TICKS = 5
 SHAPE_SECONDS = 15.0
 SHAPE_FLOOR = 0.2
+SHAPE_FULL = 12.0
+SHAPE_YOUNG_TICKS = 20
 BASE_GAIN = 0.015
 BASE_SECONDS = 45.0
 OWN_LIMIT = 2.0
@@ -237,11 +239,16 @@ class PeerResiduals:
         s = self.state
         own = np.where(valid, g - s["base"], np.nan)
         away = np.abs(own - _median(own, peers)[:, None])
+        floor = np.sqrt(self._floor2)[:, None]
+        sigma = np.sqrt(SHAPE_FLOOR**2 + np.maximum(s["stray_pool2"], s["stray_now2"]))[:, None]
+        # What is beyond a full score would only be remembered for longer.
+        most = np.exp(np.minimum(s["stray_base"] + SHAPE_FULL * sigma, 50.0)) - floor
+        away = np.where(s["stray_ticks"] > SHAPE_YOUNG_TICKS, np.minimum(away, most), away)
         stray = s["stray"]
         gain = -np.expm1(-self._tick_seconds / max(SHAPE_SECONDS, 3 * self._tick_seconds))
         moved = np.where(np.isnan(stray), away, stray + gain * (away - stray))
         s["stray"] = stray = np.where(valid, moved, stray)
-        size = np.log(np.where(valid, stray, 0.0) + np.sqrt(self._floor2)[:, None])
+        size = np.log(np.where(valid, stray, 0.0) + floor)
         ticks, base = s["stray_ticks"], s["stray_base"]
         relative = np.where(valid, size - base, np.nan)
         e = relative - _median(relative, peers)[:, None]

@@ -12,13 +12,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.phase import JobPhase
+from detect.phase import LATE_SECONDS, JobPhase
 from detect.state import PanelState
 
 STARTING = 0.3
 ASIDE = 0.15
 FIRST_IDLE = (0.5, 0.6)
-LATER_IDLE = 0.85
+LATER_IDLE = 0.9
+LATE_FIRST_IDLE = 0.7
 BLIND = 0.6
 STALLED = 1.5
 GONE = 1.5
@@ -34,6 +35,10 @@ class Signs(Protocol):
     @property
     def writing(self) -> NDArray[np.bool_]:
         """Writes much more than its peers."""
+
+    @property
+    def writes_little(self) -> NDArray[np.bool_]:
+        """Visibly writes no more than its peers."""
 
     @property
     def gone(self) -> NDArray[np.bool_]:
@@ -60,7 +65,7 @@ class Trust:
         which seem to have lost the job's process.
 
         A machine that writes while the others stand still is saving a checkpoint; one that has
-        lost its process is not.
+        lost its process, or visibly writes nothing, is not.
         """
         seconds = self.state["writing"]
         now = signs.writing & (phase.low_seconds > 0)
@@ -76,12 +81,15 @@ class Trust:
             # How this job saves its state is not known at first.
             seen = phase.idle_seen
             idle = FIRST_IDLE[seen] if seen < len(FIRST_IDLE) else LATER_IDLE
+            if seen == 0 and phase.run_seconds >= LATE_SECONDS:
+                # Who saves state does so sooner, as a rule.
+                idle = LATE_FIRST_IDLE
         elif name == "stalled":
             # Longer than a checkpoint: the job waits for somebody.
             general *= STALLED
         if phase.blind:
             general *= BLIND
-        trust = np.where(signs.alive, idle * idle, idle) * general
+        trust = np.where(signs.alive & ~signs.writes_little, idle * idle, idle) * general
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
         trust = np.where(excused, np.minimum(WRITING, trust), trust)
         return trust if name == "over" else np.where(signs.gone, np.maximum(GONE, trust), trust)

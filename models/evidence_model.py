@@ -82,15 +82,24 @@ HOST_FAMILIES = frozenset({"cpu", "disk", "tcp", "host_memory"})
 FAMILY_DEFAULTS: dict[str, MetricScale] = {
     **dict.fromkeys(HOST_FAMILIES, _HOST),
     "cpu": replace(_HOST, low_counts=1.5),
+    "thermal": replace(
+        DEFAULT_METRIC,
+        hold_fast=110.0,
+        hold_slow=160.0,
+        hold_drift=220.0,
+        hold_level=400.0,
+        hold_shape=140.0,
+    ),
 }
-"""Hosts live their own lives: cron, logging, checkpoints by some; alone they must last."""
+"""Hosts live their own lives: cron, logging, checkpoints by some; alone they must last. So must
+heat, which a machine's place and its fans decide; a throttled one shows in clock and power."""
 
-_BURSTY = MetricScale(0.1, 0.3, 75.0, 100.0, 3600.0, 3600.0, 225.0)
+_BURSTY = MetricScale(0.1, 0.3, 30.0, 45.0, 3600.0, 3600.0, 90.0, low_counts=0.3)
 METRIC_DEFAULTS: dict[str, MetricScale] = {
     "pfc_tx_packets_per_second": _BURSTY,
     "pfc_rx_packets_per_second": _BURSTY,
 }
-"""Pause frames come in bursts wherever traffic meets."""
+"""Pause frames come in bursts wherever traffic meets, and too few of them are no fault."""
 
 
 @dataclass(frozen=True, slots=True)

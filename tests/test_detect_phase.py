@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from detect.phase import STALL_SECONDS, YOUNG, JobPhase
+from detect.phase import LATE_SECONDS, LATE_STALL_SECONDS, STALL_SECONDS, YOUNG, JobPhase
 from detect.silence import SILENT_SECONDS
 from detect.snapshot import decode_state, encode_state
 from detect.trust import (
@@ -18,6 +18,7 @@ from detect.trust import (
     BLIND,
     FIRST_IDLE,
     GONE,
+    LATE_FIRST_IDLE,
     LATER_IDLE,
     STALLED,
     STARTING,
@@ -51,6 +52,7 @@ class Seen:
     writing: NDArray[np.bool_] = field(default_factory=rows)
     gone: NDArray[np.bool_] = field(default_factory=rows)
     alive: NDArray[np.bool_] = field(default_factory=rows)
+    writes_little: NDArray[np.bool_] = field(default_factory=rows)
 
 
 NOTHING = Seen()
@@ -73,7 +75,7 @@ class Job:
         return self.phase.name
 
 
-def started(seconds: int = 900) -> Job:
+def started(seconds: int = 800) -> Job:
     job = Job()
     job.does(WORK, seconds)
     return job
@@ -116,6 +118,21 @@ def test_rest_is_idle_first_and_a_stall_when_it_lasts() -> None:
     assert job.does(WAIT, 40) == "stalled"
     assert job.weight[0] == STALLED
     assert job.does(WORK, 2) == "running"
+
+
+def test_a_first_rest_that_comes_late_is_trusted_more_and_stalls_sooner() -> None:
+    job = started(int(LATE_SECONDS) + 1)
+    assert job.does(WAIT, 40) == "idle"
+    assert job.weight[0] == LATE_FIRST_IDLE
+    assert job.does(WAIT, int(LATE_STALL_SECONDS) - 35) == "stalled"
+
+
+def test_a_rest_of_twice_the_only_one_seen_is_a_stall() -> None:
+    job = started()
+    job.does(WAIT, 30)
+    job.does(WORK, 60)
+    assert job.does(WAIT, 55) == "idle"
+    assert job.does(WAIT, 10) == "stalled"
 
 
 def test_a_job_seen_to_rest_and_go_on_stalls_sooner() -> None:
@@ -170,6 +187,20 @@ def test_a_machine_that_visibly_lives_is_trusted_less_in_the_first_rest() -> Non
     job = started()
     job.does(WAIT, 2, Seen(alive=rows(1)))
     assert job.weight.tolist() == [FIRST_IDLE[0], FIRST_IDLE[0] ** 2, FIRST_IDLE[0]]
+
+
+def test_a_machine_that_visibly_writes_nothing_saves_no_state() -> None:
+    job = started()
+    job.does(WAIT, 2, Seen(alive=rows(0, 1), writes_little=rows(1)))
+    assert job.weight.tolist() == [FIRST_IDLE[0] ** 2, FIRST_IDLE[0], FIRST_IDLE[0]]
+
+
+def test_less_power_for_no_less_activity_is_waiting() -> None:
+    job = Job(("gpu_power_watts", "gpu_sm_active_ratio"))
+    job.does((400.0, 0.8), 600)
+    assert job.phase.blind
+    assert job.does((320.0, 0.5), 20) == "running"
+    assert job.does((320.0, 0.9), 20) == "idle"
 
 
 def test_a_lost_process_is_no_writer_of_checkpoints() -> None:

@@ -15,6 +15,7 @@ from detect.accumulate import (
     HOST_ALONE,
     LEAK_SECONDS,
     MOST_PATIENCE,
+    OWN_PEAKS,
     START,
     STEP_MOST,
     EvidenceSums,
@@ -128,8 +129,16 @@ def test_an_excursion_that_ended_makes_patient_with_that_row() -> None:
     add(sums, residuals(), int(4 * HOLD))
     needed = sums.state["needed"][FAST]
     assert needed[0, 2] > 2 * HOLD
-    needed[0, 2] = HOLD
-    assert (needed == HOLD).all()
+    assert (needed[1:] == HOLD).all()
+
+
+def test_what_came_and_went_on_one_row_is_no_fault_on_another() -> None:
+    sums = add(fresh(), residuals(one(0, 2, 50.0)), int(2 * HOLD))
+    add(sums, residuals(), int(4 * HOLD))
+    needed, peak = sums.state["needed"][FAST, 0], sums.state["peak"][FAST, 0, 2]
+    assert peak > HOLD
+    assert np.delete(needed, 2) == pytest.approx(np.full(4, peak), rel=0.01)
+    assert needed[2] == pytest.approx(OWN_PEAKS * peak, rel=0.01)
 
 
 def test_excursions_of_several_rows_make_patient_with_all() -> None:
