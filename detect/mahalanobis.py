@@ -64,12 +64,17 @@ class MahalanobisScorer(Memoryless):
 
     def score(self, ticks: TickValues) -> TickScores:
         """z-scores over the threshold; the largest one above it is the candidate."""
+        count = len(ticks.values) - self.history
+        if not self.channels(ticks.metrics):
+            return candidates(np.full((count, 0, len(ticks.machines)), np.nan), self.settings)
+        return self.score_at(ticks, 0, np.arange(count))
+
+    def score_at(self, ticks: TickValues, channel: int, at: NDArray[np.int64]) -> TickScores:  # noqa: ARG002
+        """See `detect.sparse.AskedScorer`; there is one channel."""
         windows = sliding_window_view(ticks.values, self.window_ticks, axis=0)
-        channels = len(self.channels(ticks.metrics))
-        scores = np.full((len(windows), channels, len(ticks.machines)), np.nan)
-        if channels:
-            for k, window in enumerate(windows):
-                scores[k, 0] = distance_zscores(self._whitened(moments(window)))
+        scores = np.full((len(at), 1, len(ticks.machines)), np.nan)
+        for k, tick in enumerate(at.tolist()):
+            scores[k, 0] = distance_zscores(self._whitened(moments(windows[tick])))
         return candidates(scores, self.settings)
 
     def _whitened(self, features: NDArray[np.float64]) -> NDArray[np.float64]:

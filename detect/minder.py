@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from detect.detector import JobDetector, State
 from detect.periodic import PeriodicDetector
-from detect.scoring import TickScores, TickValues, preferred
+from detect.scoring import TickScorer, TickScores, TickValues, preferred
 from detect.similarity import distance_zscores
-from detect.streaming import ContinuitySettings, StreamingDetector
+from detect.sparse import SparseScorer
+from detect.streaming import ContinuitySettings, StreamingDetector, ticks_beyond
 from ingest.catalogue import Catalogue
 from models.denoise.identity import IdentityDenoiser
 from models.denoise.lstm_vae import LstmVaeDenoiser
@@ -117,21 +118,36 @@ class MinderScorer:
         """z-scores over the threshold; the largest one above it is the candidate."""
         return candidates(self.zscores(ticks), self.settings)
 
+    def score_at(self, ticks: TickValues, channel: int, at: NDArray[np.int64]) -> TickScores:
+        """See `detect.sparse.AskedScorer`; not for a denoiser that adapts."""
+        metric = ticks.metrics[channel]
+        windows = sliding_window_view(ticks.values[:, channel], self.model.window, axis=0)[at]
+        scores = self._fixed(self._denoiser(metric), self._scaled(metric, windows))
+        return candidates(scores[:, None, :], self.settings)
+
     def zscores(self, ticks: TickValues) -> NDArray[np.float64]:
         """z-scores of the summed distances, ``[T, C, N]``; NaN = no data."""
         count = len(ticks.values) - self.history
         scores = np.full((count, len(ticks.metrics), len(ticks.machines)), np.nan)
         for c, metric in enumerate(ticks.metrics):
-            low, high = self.model.limits.get(metric, (0.0, 1.0))
-            with np.errstate(over="ignore"):
-                scaled = (ticks.values[:, c] - low) / (high - low)
+            scaled = self._scaled(metric, ticks.values[:, c])
             windows = sliding_window_view(scaled, self.model.window, axis=0)
-            made = self._denoisers.get(metric, self._plain)
+            made = self._denoiser(metric)
             if made.adapts and isinstance(made, OnlineDenoiser):
                 scores[:, c] = self._adapting(made, windows)
             else:
                 scores[:, c] = self._fixed(made, windows)
         return scores
+
+    def _denoiser(self, metric: str) -> Denoiser:
+        return self._denoisers.get(metric, self._plain)
+
+    def _scaled(self, metric: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Between the metric's fixed limits."""
+        low, high = self.model.limits.get(metric, (0.0, 1.0))
+        with np.errstate(over="ignore"):
+            scaled: NDArray[np.float64] = (values - low) / (high - low)
+        return scaled
 
     def _fixed(self, made: Denoiser, windows: NDArray[np.float64]) -> NDArray[np.float64]:
         """``[T, N]`` of windows ``[T, N, window]``: all ticks denoised at once."""
@@ -187,6 +203,8 @@ def minder_detector(
     catalogue: Catalogue,
     settings: MinderSettings | None = None,
     model: MinderModel | None = None,
+    *,
+    alerts_only: bool = False,
 ) -> JobDetector:
     """The Minder detector for one job.
 
@@ -196,17 +214,27 @@ def minder_detector(
         Default: `MinderSettings.published`.
     model
         Default: the shipped one, trained on simulated healthy jobs.
+    alerts_only
+        The same alerts for a fraction of the work; score frames have gaps. A denoiser that
+        adapts has to see every tick: then it changes nothing.
     """
     settings = settings or MinderSettings.published()
-    scorer = MinderScorer(model or shipped_minder_model(), settings)
+    inner = MinderScorer(model or shipped_minder_model(), settings)
+    sparse = alerts_only and not any(made.adapts for made in inner.model.denoisers.values())
+    scorer: TickScorer = inner
     if settings.call_seconds is None:
         continuity = ContinuitySettings(
             settings.continuity_seconds, settings.clear_seconds, settings.lookback_seconds
         )
+        if sparse:
+            scorer = SparseScorer(inner, continuity.least_ticks)
         return StreamingDetector(job, scorer, catalogue, continuity)
-    if any(made.adapts for made in scorer.model.denoisers.values()):
+    if any(made.adapts for made in inner.model.denoisers.values()):
         # Overlapping calls would learn the same ticks twice.
         raise ValueError("a denoiser that adapts during a job needs call_seconds=None")
+    if sparse:
+        long = settings.continuity_seconds
+        scorer = SparseScorer(inner, lambda tick_ns: ticks_beyond(long, tick_ns), joined=False)
     return PeriodicDetector(
         job,
         scorer,

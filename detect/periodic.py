@@ -148,6 +148,8 @@ class PeriodicDetector:
         chosen = self._selection
         found: dict[int, dict[str, tuple[float, int]]] = {}
         for c, channel in enumerate(self.scorer.channels(chosen.metrics)):
+            if not scores.hits[:, c].any():
+                continue
             runs = np.zeros(len(chosen.machines), dtype=np.int64)
             for k, hits in enumerate(scores.hits[:, c]):
                 runs = np.where(hits, runs + 1, 0)

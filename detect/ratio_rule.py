@@ -50,8 +50,9 @@ class RatioScorer(Memoryless):
         shares = np.full(values.shape, np.nan)
         if values.shape[2] >= 3:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                ratio = values / masked_median(values)[:, :, None]
+                median = masked_median(values)[:, :, None]
+                ratio = values / median
                 sizes = np.abs(np.log(ratio)) / np.log(self.factor)
-            judged = (masked_median(values) > 0.0)[:, :, None] & (values >= 0.0)
+            judged = (median > 0.0) & (values >= 0.0)
             shares[judged] = np.minimum(sizes[judged], MAX_SHARE)
         return TickScores(shares, shares >= 1.0)

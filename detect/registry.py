@@ -33,6 +33,7 @@ def make_detector(
     model: Any | None = None,
     topology: Mapping[str, Mapping[str, str]] | None = None,
     false_alarms_per_job_week: float | None = None,
+    alerts_only: bool = False,
 ) -> JobDetector:
     """A fresh detector for one run of a job.
 
@@ -52,6 +53,9 @@ def make_detector(
     false_alarms_per_job_week
         Accepted rate; None = the model's own. Only ``evidence`` is calibrated and can keep it;
         for ``random`` it is the rate of its alerts.
+    alerts_only
+        Nobody looks at score frames: ``minder``, ``minder-best`` and ``mahalanobis`` give the
+        same alerts for a fraction of the work (`detect.sparse`).
 
     Raises
     ------
@@ -72,21 +76,32 @@ def make_detector(
 
         best = name == "minder-best"
         settings = MinderSettings.best() if best else MinderSettings.published()
-        return minder_detector(job, catalogue, settings, _of(model, MinderModel))
-    return _baseline(name, job, catalogue, false_alarms_per_job_week)
+        return minder_detector(
+            job, catalogue, settings, _of(model, MinderModel), alerts_only=alerts_only
+        )
+    return _baseline(name, job, catalogue, false_alarms_per_job_week, alerts_only)
 
 
 def _baseline(
-    name: str, job: str, catalogue: Catalogue, alerts_per_job_week: float | None
+    name: str,
+    job: str,
+    catalogue: Catalogue,
+    alerts_per_job_week: float | None,
+    alerts_only: bool,
 ) -> JobDetector:
     """The detectors without a model."""
     from detect.floors import NullScorer, RandomScorer
     from detect.mahalanobis import MahalanobisScorer
     from detect.ratio_rule import RatioScorer
+    from detect.sparse import SparseScorer
     from detect.streaming import ContinuitySettings, StreamingDetector
 
     if name == "mahalanobis":
-        return StreamingDetector(job, MahalanobisScorer(), catalogue)
+        scorer = MahalanobisScorer()
+        if not alerts_only:
+            return StreamingDetector(job, scorer, catalogue)
+        usual = ContinuitySettings()
+        return StreamingDetector(job, SparseScorer(scorer, usual.least_ticks), catalogue, usual)
     if name == "ratio":
         return StreamingDetector(job, RatioScorer(), catalogue)
     at_once = ContinuitySettings(continuity_seconds=0.0, clear_seconds=600.0)

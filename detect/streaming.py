@@ -38,6 +38,10 @@ class ContinuitySettings:
     clear_seconds: float = 240.0
     hold_seconds: float = 900.0
 
+    def least_ticks(self, tick_ns: int) -> int:
+        """The fewest ticks in a row as a candidate that count for anything."""
+        return max(1, ticks_beyond(self.continuity_seconds, tick_ns) // 4)
+
 
 def ticks_beyond(seconds: float, tick_ns: int) -> int:
     """The fewest ticks in a row that last longer than ``seconds``."""
@@ -104,8 +108,12 @@ class StreamingDetector:
                 "unknown",
             )
         )
+        anybody = scores.hits.any(axis=(1, 2))
+        running = bool(self._runs["ticks"].any())
         for k in range(block.ticks):
-            changes += self._step(block, scores, k, held[k])
+            if anybody[k] or running or len(self.book):
+                changes += self._step(block, scores, k, held[k])
+                running = bool(anybody[k])
         return changes
 
     def _follow(self, block: TickBlock) -> list[AlertChange]:
@@ -137,7 +145,7 @@ class StreamingDetector:
         changes: list[AlertChange] = []
         if len(self.book):
             # By chance every machine is the candidate for a moment now and then.
-            odd = self._runs["ticks"] >= max(1, need // 4)
+            odd = self._runs["ticks"] >= self.settings.least_ticks(block.tick_ns)
             for row in np.flatnonzero(odd.any(axis=0)).tolist():
                 self.book.note(self._selection.machines[row], end_ns)
         if lasting.any():
