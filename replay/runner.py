@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -115,30 +115,17 @@ def replay_recording(recording: Replayable, options: ReplayOptions) -> IncidentR
             model=options.model,
             topology=recording.topology,
             false_alarms_per_job_week=options.false_alarms_per_job_week,
+            alerts_only=not options.history,
         )
 
     settings = PipelineSettings(keep_history=options.history, history_bytes=options.history_bytes)
     pipeline = Pipeline(options.catalogue, make, settings)
-    changes, rejected, span, machines, spent = _drive(recording, pipeline, options)
-    first, last = span
-    alerts, opened = _alerts(changes)
-    truth = _truth(recording.label)
-    jobs = pipeline.jobs()
-    return IncidentResult(
-        incident=recording.name,
-        job=recording.label.job if recording.label else (jobs[0].job if jobs else ""),
-        machines=machines,
-        seconds=(last - first) / 1e9,
-        alerts=tuple(alerts),
-        changes=tuple(changes),
-        label=recording.label,
-        score=score_incident(opened, truth, first, last),
-        rejected=dict(rejected),
-        compute_seconds=spent,
-        histories={
-            j.job: history for j in jobs if (history := pipeline.history(j.job)) is not None
-        },
-    )
+    driven = drive(recording, pipeline, options.reject_dir)
+    result = driven.result(recording, driven.changes, driven.compute_seconds)
+    histories = {
+        j.job: history for j in pipeline.jobs() if (history := pipeline.history(j.job)) is not None
+    }
+    return replace(result, histories=histories)
 
 
 def replay_all(
@@ -156,17 +143,50 @@ def replay_all(
     yield from Parallel(n_jobs=workers, return_as="generator", pre_dispatch="2*n_jobs")(tasks)
 
 
-def _drive(
-    recording: Replayable, pipeline: Pipeline, options: ReplayOptions
-) -> tuple[list[AlertChange], Counter[str], tuple[int, int], int, float]:
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """What a recording was, and what its pipeline said.
+
+    ``job`` is that of the samples; ``first_ns`` and ``last_ns`` of event time;
+    ``compute_seconds`` of processor time within the pipeline.
+    """
+
+    job: str
+    changes: tuple[AlertChange, ...]
+    rejected: dict[str, int]
+    first_ns: int
+    last_ns: int
+    machines: int
+    compute_seconds: float
+
+    def result(
+        self, recording: Replayable, changes: Sequence[AlertChange], compute_seconds: float
+    ) -> IncidentResult:
+        """The result of a detector that said ``changes``."""
+        alerts, opened = _alerts(changes)
+        truth = _truth(recording.label)
+        return IncidentResult(
+            incident=recording.name,
+            job=recording.label.job if recording.label else self.job,
+            machines=self.machines,
+            seconds=(self.last_ns - self.first_ns) / 1e9,
+            alerts=tuple(alerts),
+            changes=tuple(changes),
+            label=recording.label,
+            score=score_incident(opened, truth, self.first_ns, self.last_ns),
+            rejected=self.rejected,
+            compute_seconds=compute_seconds,
+        )
+
+
+def drive(recording: Replayable, pipeline: Pipeline, reject_dir: Path | None = None) -> Driven:
+    """Feed a recording to a pipeline, to its end; rejected rows go to ``reject_dir``."""
     changes: list[AlertChange] = []
     counts: Counter[str] = Counter()
     machines: set[str] = set()
     first, last = 0, 0
     spent = 0.0
-    reject_path = (
-        options.reject_dir / f"{recording.name}.rejected.jsonl" if options.reject_dir else None
-    )
+    reject_path = reject_dir / f"{recording.name}.rejected.jsonl" if reject_dir else None
     rejects = RejectFile(reject_path) if reject_path else None
 
     def take(out_rejected: Sequence[Rejected]) -> None:
@@ -199,7 +219,9 @@ def _drive(
     finally:
         if rejects is not None:
             rejects.close()
-    return changes, counts, (first, last), len(machines), spent
+    jobs = pipeline.jobs()
+    job = jobs[0].job if jobs else ""
+    return Driven(job, tuple(changes), dict(counts), first, last, len(machines), spent)
 
 
 def _alerts(changes: Sequence[AlertChange]) -> tuple[list[Alert], list[Alert]]:

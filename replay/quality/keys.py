@@ -12,7 +12,7 @@ from replay.quality.sources import Simulated
 from replay.quality.workloads import Item
 
 PACKAGES = ("ingest", "models", "detect", "replay")
-SHARED = ("replay.runner", "replay.quality.measure", "replay.quality.sources")
+SHARED = ("replay.together", "replay.quality.measure", "replay.quality.sources")
 SIMULATOR = "ingest.simulate"
 ROOTS = {
     "evidence": ("detect.evidence",),
@@ -34,13 +34,16 @@ NOT_FOLLOWED = frozenset({"detect.registry"})
 
 @cache
 def code_hash(detector: str, simulated: bool) -> str:
-    """Hash of every first-party module and data file that a detector's results depend on."""
+    """Hash of every first-party module and data file that a detector's results depend on.
+
+    What only people read (comments, docstrings, layout) does not count.
+    """
     name = detector.partition("@")[0]
     roots = (*SHARED, *ROOTS[name], *((SIMULATOR,) if simulated else ()))
     cut = NOT_FOLLOWED if simulated else NOT_FOLLOWED | {SIMULATOR}
     digest = hashlib.sha256()
-    for module, source in sorted(_closure(roots, cut).items()):
-        digest.update(module.encode() + b"\0" + source + b"\0")
+    for module, code in sorted(_closure(roots, cut).items()):
+        digest.update(f"{module}\0{code}\0".encode())
     for package, file in (
         ("ingest", "catalogue.toml"),
         *(("models", f"data/{f}") for f in DATA.get(name, ())),
@@ -54,9 +57,9 @@ def result_key(item: Item, detector: str) -> str:
     return f"{item.id} {detector} {code_hash(detector, isinstance(item.source, Simulated))}"
 
 
-def _closure(roots: tuple[str, ...], cut: frozenset[str]) -> dict[str, bytes]:
-    """Sources of the roots and of what they import, imports inside functions included."""
-    found: dict[str, bytes] = {}
+def _closure(roots: tuple[str, ...], cut: frozenset[str]) -> dict[str, str]:
+    """Code of the roots and of what they import, imports inside functions included."""
+    found: dict[str, str] = {}
     queue = list(roots)
     while queue:
         module = queue.pop()
@@ -65,15 +68,36 @@ def _closure(roots: tuple[str, ...], cut: frozenset[str]) -> dict[str, bytes]:
         path = _path(module)
         if path is None:
             continue
-        found[module] = path.read_bytes()
-        for node in ast.walk(ast.parse(found[module])):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                if node.module.partition(".")[0] in PACKAGES:
-                    queue.append(node.module)
-                    queue.extend(f"{node.module}.{alias.name}" for alias in node.names)
-            elif isinstance(node, ast.Import):
-                queue.extend(a.name for a in node.names if a.name.partition(".")[0] in PACKAGES)
+        found[module], imported = _parsed(path)
+        queue.extend(imported)
     return found
+
+
+@cache
+def _parsed(path: Path) -> tuple[str, tuple[str, ...]]:
+    """A module's syntax tree without docstrings, and what of ours it may import."""
+    tree = ast.parse(path.read_bytes())
+    imported: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            if node.module.partition(".")[0] in PACKAGES:
+                imported.append(node.module)
+                imported.extend(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            imported.extend(a.name for a in node.names if a.name.partition(".")[0] in PACKAGES)
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [n for n in body if not _is_text(n)]  # type: ignore[attr-defined]
+    return ast.dump(tree), tuple(imported)
+
+
+def _is_text(node: ast.AST) -> bool:
+    """A docstring, or a string that stands under an attribute to explain it."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _path(module: str) -> Path | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from detect.alert import Alert
+from detect.registry import make_detector
 from ingest.catalogue import Catalogue
 from replay.quality.sources import Opened
 from replay.quality.workloads import Item
-from replay.runner import IncidentResult, ReplayOptions, replay_recording
+from replay.runner import IncidentResult
 from replay.score import Outcome, Score
+from replay.together import Maker, replay_together
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +61,28 @@ class Row:
 
 
 def measure(item: Item, detectors: Sequence[str], data: Path) -> list[Row]:
-    """Make an incident once and replay it through each detector.
+    """Make and align an incident once, for all detectors.
 
     A detector is one of `detect.registry.DETECTORS`, or ``NAME@RATE`` with the accepted false
     alarms per job-week.
     """
     catalogue = Catalogue.default()
     opened = item.source.opened(item.id, catalogue, data)
-    rows = []
-    for detector in detectors:
+    recording = opened.recording
+
+    def maker(detector: str) -> Maker:
         name, rate = split_rate(detector)
-        options = ReplayOptions(detector=name, catalogue=catalogue, false_alarms_per_job_week=rate)
-        result = replay_recording(opened.recording, options)
-        rows.append(row(item, detector, opened, result))
-    return rows
+        return partial(
+            make_detector,
+            name,
+            catalogue=catalogue,
+            topology=recording.topology,
+            false_alarms_per_job_week=rate,
+            alerts_only=True,
+        )
+
+    results = replay_together(recording, {d: maker(d) for d in detectors}, catalogue)
+    return [row(item, detector, opened, results[detector]) for detector in detectors]
 
 
 def split_rate(detector: str) -> tuple[str, float | None]:

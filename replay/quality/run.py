@@ -15,6 +15,8 @@ from replay.quality.measure import Row, measure
 from replay.quality.workloads import Item
 
 Clock = Callable[[], float]
+Wanted = Callable[[Item, str], bool]
+"""Whether a detector is to be measured on an incident."""
 Progress = Callable[[int, int, str], None]
 """Called after each incident with how many are done, how many there are, and its id."""
 
@@ -47,6 +49,7 @@ def run(
     hours: float = math.inf,
     clock: Clock,
     progress: Progress | None = None,
+    wanted: Wanted = lambda item, detector: True,  # noqa: ARG005
 ) -> Measured:
     """Measure what the cache does not know yet.
 
@@ -56,13 +59,15 @@ def run(
     there = [item for item in items if item.source.available(data)]
     here = {item.workload for item in there}
     skipped = tuple(dict.fromkeys(i.workload for i in items if i.workload not in here))
+    plan = [(item, [d for d in detectors if wanted(item, d)]) for item in there]
+    plan = [(item, asked) for item, asked in plan if asked]
     lacking = [
         (item, missing)
-        for item in there
-        if (missing := [d for d in detectors if result_key(item, d) not in cache.known])
+        for item, asked in plan
+        if (missing := [d for d in asked if result_key(item, d) not in cache.known])
     ]
     deadline = clock() + hours * 3600.0
-    done = len(there) - len(lacking)
+    done = len(plan) - len(lacking)
 
     def tasks() -> Iterator[tuple[Item, list[str]]]:
         for item, missing in lacking:
@@ -75,9 +80,9 @@ def run(
             cache.add(result_key(item, one.detector), one)
         done += 1
         if progress is not None:
-            progress(done, len(there), item.id)
-    known = (cache.known.get(result_key(item, d)) for item in there for d in detectors)
-    return Measured(tuple(r for r in known if r is not None), len(there) * len(detectors), skipped)
+            progress(done, len(plan), item.id)
+    known = [cache.known.get(result_key(item, d)) for item, asked in plan for d in asked]
+    return Measured(tuple(r for r in known if r is not None), len(known), skipped)
 
 
 def _results(
