@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,25 @@ import pytest
 from replay.quality.cache import FILE, ResultCache
 from replay.quality.figures import by_machines, figures
 from replay.quality.gate import BaselineError, baseline_of, failures, read_baseline
-from replay.quality.keys import code_hash
+from replay.quality.keys import (
+    NOT_FOLLOWED,
+    OF_EVIDENCE,
+    ROOTS,
+    SHARED,
+    _closure,
+    _parsed,
+    code_hash,
+    result_key,
+)
 from replay.quality.measure import Row, split_rate
+from replay.quality.plan import Plan
+from replay.quality.rates import RATE_DETECTORS, stated_rate
 from replay.quality.report import BEGIN, END, Origin, as_markdown, as_text, into_page, result_json
 from replay.quality.run import Measured, run
 from replay.quality.sources import Injected, Recorded, Simulated
 from replay.quality.workloads import (
     FIRST_REPORTED_SEED,
+    RATE_WORKLOAD,
     REPORTED,
     WORKLOADS,
     Item,
@@ -197,3 +210,104 @@ def test_a_rate_is_part_of_a_detectors_name() -> None:
 
 def test_every_workload_describes_itself() -> None:
     assert all(isinstance(w, Workload) and w.about and w.items for w in WORKLOADS.values())
+
+
+def test_the_references_are_measured_on_what_is_compared_and_ours_on_all() -> None:
+    plan = Plan(("healthy", "core"), ("evidence", "minder"))
+    healthy, core = (WORKLOADS[n].items for n in plan.workloads)
+    assert all(plan.wanted(i, d) for i in core for d in plan.detectors)
+    assert all(plan.wanted(i, "evidence") for i in healthy)
+    assert sum(plan.wanted(i, "minder") for i in healthy) == len(healthy[::5])
+    whole = replace(plan, whole=True)
+    assert all(whole.wanted(i, "minder") for i in healthy)
+
+
+def test_rates_are_asked_for_on_their_own_recordings() -> None:
+    plan = Plan(("core",), ("evidence", "minder"), rates=True)
+    assert plan.workloads == ("core", RATE_WORKLOAD)
+    long, core = WORKLOADS[RATE_WORKLOAD].items[0], WORKLOADS["core"].items[0]
+    assert [d for d in plan.detectors if plan.wanted(long, d)] == list(RATE_DETECTORS)
+    assert [d for d in plan.detectors if plan.wanted(core, d)] == ["evidence", "minder"]
+
+
+def test_only_what_is_wanted_is_measured(tmp_path: Path) -> None:
+    items = WORKLOADS["smoke"].items
+    measured = run(
+        items,
+        ["null"],
+        tmp_path,
+        ResultCache(None),
+        clock=lambda: 0.0,
+        wanted=lambda item, _: item == items[0],
+    )
+    assert [row.id for row in measured.rows] == [items[0].id]
+    assert not measured.partial
+
+
+def test_detectors_stand_beside_each_other_on_the_same_incidents_only() -> None:
+    ours = [replace(ROW, id=f"healthy/1/{k}", workload="healthy") for k in range(4)]
+    theirs = [replace(row, detector="minder") for row in ours[:2]]
+    text = as_text(Measured((*ours, *theirs), 6), ["evidence", "minder"], ORIGIN)
+    lines = [line.split() for line in text.splitlines()]
+    assert [x[:2] for x in lines if x[:1] == ["minder"]] == [["minder", "2"]]
+    assert ["evidence", "2"] in [x[:2] for x in lines]
+    assert [x[:3] for x in lines if x[:1] == ["evidence,"]] == [["evidence,", "all", "4"]]
+    assert "Compared on 2 incidents (108 of 536 incidents" in text
+
+
+def test_words_for_people_do_not_change_the_hash(tmp_path: Path) -> None:
+    def code(text: str) -> str:
+        path = tmp_path / f"m{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(text)
+        return _parsed(path)[0]
+
+    plain = code("A = 1\ndef f():\n    return A\n")
+    assert plain == code(
+        '"""Doc."""\nA = 1  # why\n"""What."""\n\ndef f():\n    """F."""\n    return A'
+    )
+    assert plain != code("A = 2\ndef f():\n    return A\n")
+
+
+def test_what_a_detector_does_not_use_is_not_in_its_hash() -> None:
+    minder = _closure((*SHARED, *ROOTS["minder"]), NOT_FOLLOWED | OF_EVIDENCE)
+    assert "detect.sparse" in minder
+    assert not {"detect.evidence", "detect.decide", "models.evidence_model"} & set(minder)
+    assert "models.evidence_model" in _closure(ROOTS["evidence"], NOT_FOLLOWED)
+
+
+def test_a_key_knows_what_the_incident_is_made_from() -> None:
+    item = WORKLOADS["smoke"].items[0]
+    other = replace(item, source=replace(item.source, seed=1))  # type: ignore[type-var]
+    assert result_key(item, "null") != result_key(other, "null")
+
+
+def _healthy(false_alarms: Sequence[int], hours: float) -> list[Row]:
+    calm = replace(ROW, faulty=False, outcome="quiet", delay_seconds=None, detector="evidence@2")
+    return [replace(calm, false_alarms=k, healthy_seconds=hours * 3600.0) for k in false_alarms]
+
+
+def test_a_stated_rate_is_compared_with_the_measured_one() -> None:
+    # Ten weeks, 20 false alarms: 2 a week.
+    found = stated_rate(_healthy([1, 0] * 20, 42.0), "evidence@2")
+    assert found is not None
+    assert (found.asked, found.false_alarms) == (2.0, 20)
+    assert found.ratio == pytest.approx(1.0)
+    # Garwood's interval of 20 events.
+    assert (found.low * 20, found.high * 20) == pytest.approx((12.217, 30.888), abs=1e-3)
+
+
+def test_an_interval_is_wider_where_false_alarms_cluster() -> None:
+    even = stated_rate(_healthy([1] * 20, 84.0), "evidence@2")
+    once = stated_rate(_healthy([20] + [0] * 19, 84.0), "evidence@2")
+    assert even is not None
+    assert once is not None
+    assert once.ratio == even.ratio
+    assert once.high > 2.0 * even.high
+
+
+def test_no_false_alarm_still_bounds_the_rate() -> None:
+    found = stated_rate(_healthy([0, 0], 84.0), "evidence@1")
+    assert found is not None
+    assert (found.ratio, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(3.689, abs=1e-3)
+    assert stated_rate(_healthy([0], 84.0), "minder") is None

@@ -16,9 +16,10 @@ from detect.registry import DETECTORS
 from replay.quality.cache import ResultCache
 from replay.quality.gate import BaselineError, baseline_of, failures, read_baseline
 from replay.quality.measure import split_rate
+from replay.quality.plan import Plan
 from replay.quality.report import Origin, as_markdown, as_text, into_page, result_json
 from replay.quality.run import Progress, run
-from replay.quality.workloads import REPORTED, WORKLOADS, Item, interleaved
+from replay.quality.workloads import RATE_WORKLOAD, REPORTED, WORKLOADS, Item, interleaved
 
 DATA = Path("../shared/data/real")
 PAGE = Path("docs/quality.md")
@@ -49,6 +50,16 @@ CODE = ("ingest", "models", "detect", "replay")
     "--hours",
     type=click.FloatRange(0, min_open=True),
     help="Begin no incident after so many hours.",
+)
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="The references on every incident, not only on those that are compared (slow).",
+)
+@click.option(
+    "--rates",
+    is_flag=True,
+    help=f"Also check the stated false-alarm rate on {RATE_WORKLOAD}.",
 )
 @click.option("--workers", type=click.IntRange(1, 256), default=2, show_default=True)
 @click.option(
@@ -95,6 +106,8 @@ def main(
     detectors: str,
     limit: int | None,
     hours: float | None,
+    whole: bool,
+    rates: bool,
     workers: int,
     data: Path,
     cache: Path | None,
@@ -112,6 +125,8 @@ def main(
     """
     names = _workloads(sets)
     wanted = _detectors(detectors or (CI_DETECTORS if names == ("ci",) else ",".join(DETECTORS)))
+    plan = Plan(names, tuple(wanted), whole=whole, rates=rates)
+    names, wanted = plan.workloads, list(plan.detectors)
     workloads = [WORKLOADS[name] for name in names]
     items = interleaved(workloads)
     if limit is not None:
@@ -132,6 +147,7 @@ def main(
             hours=math.inf if hours is None else hours,
             clock=time.monotonic,
             progress=_progress(time.monotonic()),
+            wanted=plan.wanted,
         )
     except KeyboardInterrupt:
         raise click.ClickException("interrupted; what was measured is kept, run it again") from None
@@ -140,8 +156,8 @@ def main(
     origin = _origin()
     result = result_json(measured, wanted, origin)
     # Fewer incidents than a workload has is a part of it, whoever asked for fewer.
-    whole = sum(len(w.items) for w in workloads) * len(wanted)
-    result["partial"] = measured.partial or (limit is not None and measured.planned < whole)
+    asked = sum(plan.wanted(i, d) for w in workloads for i in w.items for d in wanted)
+    result["partial"] = measured.partial or (limit is not None and measured.planned < asked)
     if limit is not None:
         click.echo(f"LIMITED to {limit} incidents of each workload")
     click.echo(as_text(measured, wanted, origin))

@@ -18,7 +18,7 @@ ROOTS = {
     "evidence": ("detect.evidence",),
     "minder": ("detect.minder",),
     "minder-best": ("detect.minder",),
-    "mahalanobis": ("detect.mahalanobis", "detect.streaming"),
+    "mahalanobis": ("detect.mahalanobis", "detect.sparse", "detect.streaming"),
     "ratio": ("detect.ratio_rule", "detect.streaming"),
     "null": ("detect.floors", "detect.streaming"),
     "random": ("detect.floors", "detect.streaming"),
@@ -28,8 +28,11 @@ DATA = {
     "minder": ("minder.npz",),
     "minder-best": ("minder.npz",),
 }
-NOT_FOLLOWED = frozenset({"detect.registry"})
-"""It imports every detector; each is followed from its own root instead."""
+NOT_FOLLOWED = frozenset({"detect.registry", "replay.quality.workloads"})
+"""The first imports every detector; each is followed from its own root instead. Of the second an
+incident's own source is part of its key."""
+OF_EVIDENCE = frozenset({"models.evidence_model"})
+"""Named by what all share, used by one detector."""
 
 
 @cache
@@ -41,6 +44,8 @@ def code_hash(detector: str, simulated: bool) -> str:
     name = detector.partition("@")[0]
     roots = (*SHARED, *ROOTS[name], *((SIMULATOR,) if simulated else ()))
     cut = NOT_FOLLOWED if simulated else NOT_FOLLOWED | {SIMULATOR}
+    if name != "evidence":
+        cut |= OF_EVIDENCE
     digest = hashlib.sha256()
     for module, code in sorted(_closure(roots, cut).items()):
         digest.update(f"{module}\0{code}\0".encode())
@@ -54,7 +59,9 @@ def code_hash(detector: str, simulated: bool) -> str:
 
 def result_key(item: Item, detector: str) -> str:
     """Names one incident's result of one detector, at the present code."""
-    return f"{item.id} {detector} {code_hash(detector, isinstance(item.source, Simulated))}"
+    source = hashlib.sha256(repr(item.source).encode()).hexdigest()[:8]
+    code = code_hash(detector, isinstance(item.source, Simulated))
+    return f"{item.id} {source} {detector} {code}"
 
 
 def _closure(roots: tuple[str, ...], cut: frozenset[str]) -> dict[str, str]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from replay.quality.figures import Figures, by_machines, by_type, figures
 from replay.quality.measure import Row
+from replay.quality.rates import stated_rate
 from replay.quality.run import Measured
-from replay.quality.workloads import WORKLOADS
+from replay.quality.workloads import RATE_WORKLOAD, WORKLOADS
 
 BEGIN = "<!-- begin: written by python -m replay.quality -->"
 END = "<!-- end -->"
@@ -79,6 +80,7 @@ def result_json(measured: Measured, detectors: Sequence[str], origin: Origin) ->
             if rows:
                 entry["detectors"][detector] = {
                     **figures(rows),
+                    "compared": figures(_common(measured.rows, [name], detectors)[detector]),
                     "by_type": by_type(rows),
                     "by_machines": by_machines(rows),
                 }
@@ -87,32 +89,63 @@ def result_json(measured: Measured, detectors: Sequence[str], origin: Origin) ->
 
 
 def tables(measured: Measured, detectors: Sequence[str]) -> list[Table]:
-    """Every table of the report: the total, each workload, then the first detector in detail."""
+    """Every table of the report: the totals, each workload, the first detector in detail, rates.
+
+    Detectors stand beside each other on the very same incidents only; who was measured on more
+    has a line of its own for all of them.
+    """
     out: list[Table] = []
-    names = _workloads(measured.rows)
-    if not names:
-        return out
+    names = [n for n in _workloads(measured.rows) if n != RATE_WORKLOAD]
+    usual = [d for d in detectors if "@" not in d]
+    shown = usual or list(detectors)
     if all(name in names for name in TOTALS):
         about = "Faulty and healthy recordings together; false alarms of both count."
-        out.append(_by_detector("core and healthy", about, measured.rows, TOTALS, detectors))
+        out.append(_by_detector("core and healthy", about, measured.rows, TOTALS, shown))
     for name in names:
         about = f"Version {WORKLOADS[name].version}: {WORKLOADS[name].about}."
         extra = (EXTRA[name],) if name in EXTRA else ()
-        table = _by_detector(name, about, measured.rows, (name,), detectors, extra)
-        out.append(table)
-    shown = [n for n in names if n == "core"] or names[:1]
-    for detector in detectors[:1]:
-        rows = _rows(measured.rows, shown, detector)
-        out.append(_groups(f"{detector} on {shown[0]} by fault", "fault", by_type(rows)))
-        out.append(_groups(f"{detector} on {shown[0]} by machines", "machines", by_machines(rows)))
-    return out
+        out.append(_by_detector(name, about, measured.rows, (name,), shown, extra))
+    first = [n for n in names if n == "core"] or names[:1]
+    for detector in shown[:1] if first else []:
+        rows = _rows(measured.rows, first, detector)
+        out.append(_groups(f"{detector} on {first[0]} by fault", "fault", by_type(rows)))
+        out.append(_groups(f"{detector} on {first[0]} by machines", "machines", by_machines(rows)))
+    rates = _rates(measured.rows, detectors)
+    return [*out, rates] if rates.rows else out
+
+
+def _rates(rows: Sequence[Row], detectors: Sequence[str]) -> Table:
+    """Stated rates on healthy recordings."""
+    lines = []
+    for name in _workloads(rows):
+        for detector in detectors:
+            own = [r for r in _rows(rows, [name], detector) if not r.faulty]
+            found = stated_rate(own, detector) if own else None
+            if found is not None and name in (RATE_WORKLOAD, "healthy"):
+                lines.append(
+                    (
+                        f"{detector} on {name}",
+                        f"{found.asked:g}",
+                        f"{found.hours:,.0f}",
+                        f"{found.false_alarms}",
+                        f"{found.measured:.2f}",
+                        f"{found.ratio:.2f}",
+                        f"{found.low:.2f} to {found.high:.2f}",
+                    )
+                )
+    what = ("asked", "healthy h", "false alarms", "measured", "ratio", "95 % of ratio")
+    about = "False alarms per job-week: asked, measured, and measured over asked."
+    if RATE_WORKLOAD in _workloads(rows):
+        known = WORKLOADS[RATE_WORKLOAD]
+        about += f" `{RATE_WORKLOAD}`, version {known.version}: {known.about}."
+    return Table("stated rate", about, ("detector", *what), tuple(lines))
 
 
 def completeness(measured: Measured) -> str:
     """One honest line on how much was measured."""
     text = f"{len(measured.rows)} of {measured.planned} results"
     if measured.partial:
-        text = f"PARTIAL: {text}; every workload was cut evenly"
+        text = f"PARTIAL: {text}; every workload was cut evenly, what is compared came first"
     if measured.skipped:
         text += f"; recordings not there, skipped: {', '.join(measured.skipped)}"
     return text
@@ -166,11 +199,31 @@ def _by_detector(
 ) -> Table:
     columns = (*COLUMNS, *extra)
     lines = []
-    for detector in detectors:
-        own = _rows(rows, workloads, detector)
-        if own:
-            lines.append((detector, *_cells(figures(own), columns)))
+    common = _common(rows, workloads, detectors)
+    compared = {r.id for own in common.values() for r in own}
+    whole = {r.id for r in rows if r.workload in workloads}
+    for detector, own in common.items():
+        lines.append((detector, *_cells(figures(own), columns)))
+    if len(compared) < len(whole):
+        words = "; ".join(
+            WORKLOADS[w].compared if len(workloads) == 1 else f"{w}: {WORKLOADS[w].compared}"
+            for w in workloads
+        )
+        about += f" Compared on {len(compared)} incidents ({words})."
+        for detector in common:
+            own = _rows(rows, workloads, detector)
+            if len(own) > len(compared):
+                lines.append((f"{detector}, all", *_cells(figures(own), columns)))
     return Table(title, about, ("detector", *(c[0] for c in columns)), tuple(lines))
+
+
+def _common(
+    rows: Sequence[Row], workloads: Sequence[str], detectors: Sequence[str]
+) -> dict[str, list[Row]]:
+    """Rows of each detector on the incidents that all of them were measured on."""
+    own = {d: found for d in detectors if (found := _rows(rows, workloads, d))}
+    shared = set.intersection(*({r.id for r in found} for found in own.values())) if own else set()
+    return {d: [r for r in found if r.id in shared] for d, found in own.items()}
 
 
 def _groups(title: str, first: str, groups: dict[str, Figures]) -> Table:
