@@ -45,7 +45,7 @@ bench: $(STAMP)
 	$(BIN)/python -m tests.bench $(ARGS)
 
 quality: $(STAMP)
-	$(BIN)/python -m replay.quality --page $(ARGS)
+	$(BIN)/python -m replay.quality --rates --page $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist

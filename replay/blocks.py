@@ -11,6 +11,7 @@ from detect.pipeline import Pipeline, PipelineSettings
 from ingest.catalogue import Catalogue
 from ingest.recording import Label, Recording, read_recording
 from ingest.ticks import TickBlock
+from replay.runner import Replayable
 
 
 class BlockTap:
@@ -50,10 +51,11 @@ def recorded_blocks(
     Raises `ingest.recording.RecordingError` if the recording cannot be read at all.
     """
     recording = read_recording(path, catalogue, label)
-    return recording, _blocks(recording, catalogue)
+    return recording, blocks_of(recording, catalogue)
 
 
-def _blocks(recording: Recording, catalogue: Catalogue) -> Iterator[TickBlock]:
+def blocks_of(recording: Replayable, catalogue: Catalogue) -> Iterator[TickBlock]:
+    """The blocks of a recording that is open already."""
     sink: list[TickBlock] = []
     settings = PipelineSettings(keep_history=False)
     pipeline = Pipeline(catalogue, lambda job: BlockTap(sink), settings)  # noqa: ARG005

@@ -20,7 +20,7 @@ from models.minder_model import MINDER_METRICS, MinderModel, shipped_minder_mode
 from models.priority import learn_priority
 from replay.blocks import recorded_blocks
 from replay.train_minder import train_minder
-from replay.tune_minder import tune_minder
+from replay.tune_minder import metric_choices, tune_minder
 from replay.zscore_tape import ZScoreTape, taped_detector
 
 CATALOGUE = Catalogue.default()
@@ -223,7 +223,9 @@ def test_a_tape_changes_no_verdict(recordings: list[Path], trained: MinderModel)
     assert tape
 
 
-def test_tuning_ranks_every_combination_by_f1(recordings: list[Path], trained: MinderModel) -> None:
+def test_tuning_ranks_every_combination_by_errors(
+    recordings: list[Path], trained: MinderModel
+) -> None:
     steps: list[tuple[int, int]] = []
     tried = tune_minder(
         recordings,
@@ -235,8 +237,10 @@ def test_tuning_ranks_every_combination_by_f1(recordings: list[Path], trained: M
     )
     assert len(tried) == 4
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    scores = [t.summary["f1"] or 0.0 for t in tried]
-    assert scores == sorted(scores, reverse=True)
+    keys = ("wrong", "miss", "false_alarms")
+    errors = [sum(t.summary[k] for k in keys) for t in tried]
+    assert errors == sorted(errors)
+    assert errors[0] < errors[-1]
     # Six machines never reach a z-score of 3, and nothing reaches 1e9.
     assert {t.settings.ceiling_share for t in tried[:2]} == {0.8}
     assert tried[-1].summary["right"] == 0
@@ -249,3 +253,20 @@ def test_tuning_needs_labels(recordings: list[Path], trained: MinderModel, tmp_p
         (unlabelled / file.name).write_bytes(file.read_bytes())
     with pytest.raises(ValueError, match="unlabelled: tuning needs a label"):
         tune_minder([unlabelled], [trained], thresholds=(3.0,))
+
+
+def test_a_tape_of_all_metrics_serves_fewer(recordings: list[Path], trained: MinderModel) -> None:
+    _, stream = recorded_blocks(recordings[0], CATALOGUE)
+    blocks = list(stream)
+
+    def said(model: MinderModel, tape: ZScoreTape) -> list[tuple[int, str | None]]:
+        settings = MinderSettings(threshold=1.5, continuity_seconds=30.0)
+        detector = taped_detector("job", CATALOGUE, model, settings, tape)
+        return [(c.at_ns, c.alert.machine) for b in blocks for c in detector.update(b)]
+
+    whole, fewer = metric_choices(trained)[:2]
+    assert len(fewer.metrics) < len(whole.metrics)
+    tape: ZScoreTape = {}
+    said(whole, tape)
+    assert said(fewer, tape) == said(fewer, {})
+    assert said(fewer, tape)
