@@ -229,13 +229,20 @@ def _limited(items: list[Item], limit: int) -> list[Item]:
 def _progress(began: float) -> Progress:
     """A line on stderr every ten seconds, and at the end."""
     told = began
+    known: int | None = None
 
     def step(done: int, total: int, name: str) -> None:
-        nonlocal told
+        nonlocal told, known
+        known = done - 1 if known is None else known
         now = time.monotonic()
         if now - told >= 10.0 or done == total:
             told = now
-            click.echo(f"{done}/{total} incidents, {(now - began) / 60:.1f} min, {name}", err=True)
+            spent = (now - began) / 60.0
+            left = spent / (done - known) * (total - done)
+            click.echo(
+                f"{done}/{total} incidents, {spent:.1f} min, about {left:.0f} min left, {name}",
+                err=True,
+            )
 
     return step
 
