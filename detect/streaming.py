@@ -108,7 +108,7 @@ class StreamingDetector:
                 "unknown",
             )
         )
-        anybody = scores.hits.any(axis=(1, 2))
+        anybody = np.asarray(scores.hits.any(axis=(1, 2)))
         running = bool(self._runs["ticks"].any())
         for k in range(block.ticks):
             if anybody[k] or running or len(self.book):
