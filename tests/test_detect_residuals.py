@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from detect.accumulate import START
+from detect.past import LEVEL_BLOCKS
 from detect.residuals import (
     DRIFT,
     FAST,
     LEVEL,
-    LEVEL_BLOCKS,
     SHAPE,
     SLOW,
     PeerResiduals,
