@@ -17,7 +17,7 @@ job's own work shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from detect.residuals import FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.state import PanelState
 from models.evidence_model import HOST_FAMILIES, MetricScale
 
-Array = NDArray[np.float64]
+Array = NDArray[np.float32]
 
 START = np.array([3.0, 3.5, 3.5, 3.5, 4.0])
 FULL = np.array([6.0, 7.0, 7.0, 7.0, 8.0])
@@ -51,6 +51,10 @@ LEAST_TRUST = 0.25
 MOST_PATIENCE = 4.0
 EXCURSION_SECONDS = 3.0
 PATIENCE_TICKS = 10
+PEAK_SECONDS = 4.0
+"""Highest evidence is looked at so often (in whole ticks)."""
+TILE_ROWS = 1024
+"""Cells do not depend on each other: so many rows at a time stay in the processor's cache."""
 
 
 class EvidenceSums:
@@ -60,20 +64,21 @@ class EvidenceSums:
         self.scale = scale
         self.family = family
         self.state = PanelState()
-        self.state.add("total", "mr", 0.0, (TESTS,))
-        self.state.add("echo", "mr", 0.0)
-        self.state.add("needed", "mr", 0.0, (TESTS,))
-        self.state.add("highest", "mr", 0.0, (TESTS,))
-        self.state.add("peak", "mr", 0.0, (TESTS,))
+        self.state.add("total", "mr", 0.0, (TESTS,), dtype=np.float32)
+        self.state.add("echo", "mr", 0.0, dtype=np.float32)
+        self.state.add("needed", "mr", 0.0, (TESTS,), dtype=np.float32)
+        self.state.add("highest", "mr", 0.0, (TESTS,), dtype=np.float32)
+        self.state.add("peak", "mr", 0.0, (TESTS,), dtype=np.float32)
         self.state.add("seen", "m", False, dtype=np.bool_)
-        self._hold: Array = np.zeros((TESTS, 0, 1))
-        self._low: Array = np.zeros(0)
-        self._low_counts: list[int] = []
+        self._hold: Array = np.zeros((TESTS, 0, 1), np.float32)
+        self._least_cap = np.inf
+        self._low: list[tuple[int, float]] = []
         self._ticks = 0
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._of_host: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._of_host: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._of_work: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host_only = True
         self._few = 1.0
         self.families: tuple[str, ...] = ()
@@ -89,16 +94,18 @@ class EvidenceSums:
     def _configure(self) -> None:
         metrics = self.state.metrics
         scales = [self.scale(m) for m in metrics]
-        self._hold = np.array([s.holds for s in scales]).reshape(-1, TESTS).T[:, :, None]
-        self._low = np.array([s.low_counts for s in scales])
-        self._low_counts = np.flatnonzero(self._low != 1.0).tolist()
+        hold = np.array([s.holds for s in scales], np.float32).reshape(-1, TESTS)
+        self._hold = hold.T[:, :, None]
+        self._least_cap = float((CAP * hold).min(initial=np.inf))
+        self._low = [(m, s.low_counts - 1.0) for m, s in enumerate(scales) if s.low_counts != 1.0]
         names = [ALIKE_FAMILY.get(f, f) for f in map(self.family, metrics)]
         order = sorted(range(len(names)), key=lambda i: (names[i], i))
         self._by_family = np.array(order, np.int64)
         ordered = [names[i] for i in order]
         self.families = tuple(dict.fromkeys(ordered))
         self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
-        self._of_host = np.array([n in HOST_FAMILIES for n in names], np.bool_)
+        of_host = np.array([n in HOST_FAMILIES for n in names], np.bool_)
+        self._of_host, self._of_work = np.flatnonzero(of_host), np.flatnonzero(~of_host)
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
         self._weigh()
 
@@ -114,7 +121,12 @@ class EvidenceSums:
         self._few = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
 
     def step(
-        self, r: Residuals, tick_seconds: float, trust: Array, idle: bool, past: float
+        self,
+        r: Residuals,
+        tick_seconds: float,
+        trust: NDArray[np.floating],
+        idle: bool,
+        past: float,
     ) -> None:
         """Add one tick. ``trust`` ``[R]`` in 0..1.5 scales growth; ``idle``: the job rests now;
 
@@ -122,44 +134,59 @@ class EvidenceSums:
         not compare with.
         """
         seconds = min(tick_seconds, MAX_STEP_SECONDS)
-        seen = self.state["seen"] | r.valid.any(axis=1)
-        if not np.array_equal(seen, self.state["seen"]):
-            self.state["seen"] = seen
-            self._weigh()
-        total = self.state["total"]
-        grow = np.abs(r.z)
-        grow -= START[:, None, None]
-        grow *= (1.0 / (FULL - START))[:, None, None]
-        np.clip(grow, -DECAY, 1.0, out=grow)
-        # Missing is a state of its own: it neither adds nor takes back.
-        grow *= r.valid * seconds
-        back = np.minimum(grow, 0.0)
-        np.maximum(grow, 0.0, out=grow)
+        seen = self.state["seen"]
+        if not seen.all():
+            self.state["seen"] = seen | r.valid.any(axis=1)
+            if not np.array_equal(seen, self.state["seen"]):
+                self._weigh()
+        trust = trust.astype(np.float32)
         # Without a past of its own a row cannot have changed; the level test still sees it.
-        weight = r.established * trust
-        grow[:LEVEL] *= weight
-        grow[LEVEL] *= np.minimum(trust / past, 1.5)
-        grow[SHAPE] *= weight
-        # What a mean still remembers of an excursion that is over is not counted again.
-        size = np.abs(r.z[FAST])
-        echo = self.state["echo"]
-        echo -= seconds * r.valid
-        echo[size >= FULL[FAST]] = ECHO_SECONDS
-        grow[SLOW] *= (echo <= 0) | (size >= START[FAST])
-        for m in self._low_counts:
-            grow[:, m] *= np.where(r.z[:, m] < 0, self._low[m], 1.0)
-        np.copysign(grow, r.z, out=grow)
-        size = np.abs(total)
-        size += back
-        np.maximum(size, 0.0, out=size)
-        size[FAST] *= np.where(r.valid, np.exp(-seconds / LEAK_SECONDS), 1.0)
-        total = np.copysign(size, total)
-        total += grow
-        cap = CAP[:, None, None] * self.state["needed"]
-        self.state["total"] = np.clip(total, -cap, cap, out=total)
-        self._learn_peaks(np.abs(total), tick_seconds, trust, idle)
+        change = (r.established & r.valid) * trust
+        level = r.valid * np.minimum(trust / past, 1.5)
+        for rows in _tiles(trust.size):
+            self._add(r, rows, change[:, rows], level[:, rows], seconds)
+        self._learn_peaks(tick_seconds, trust, idle)
 
-    def _learn_peaks(self, size: Array, tick_seconds: float, trust: Array, idle: bool) -> None:
+    def _add(self, r: Residuals, rows: slice, change: Array, level: Array, seconds: float) -> None:
+        """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test."""
+        z, valid = r.z[:, :, rows], r.valid[:, rows]
+        start, rate = _by_test(START), _by_test(seconds / (FULL - START))
+        within = np.minimum(z, start)
+        np.maximum(within, -start, out=within)
+        grow = z - within
+        grow *= rate
+        np.minimum(grow, seconds, out=grow)
+        np.maximum(grow, -seconds, out=grow)
+        grow[:LEVEL] *= change
+        grow[LEVEL] *= level
+        grow[SHAPE] *= change
+        # What a mean still remembers of an excursion that is over is not counted again.
+        size = np.abs(z[FAST])
+        echo = self.state["echo"][:, rows]
+        passed = np.float32(seconds) * valid
+        echo -= passed
+        np.maximum(echo, np.float32(ECHO_SECONDS) * (size >= float(FULL[FAST])), out=echo)
+        grow[SLOW] *= (echo <= 0) | (size >= float(START[FAST]))
+        for m, more in self._low:
+            grow[:, m] += more * np.minimum(grow[:, m], 0.0)
+        # Missing is a state of its own: it neither adds nor takes back.
+        back = np.abs(within, out=within)
+        back -= start
+        back *= rate
+        np.maximum(back, -DECAY * seconds, out=back)
+        back *= valid
+        total = self.state["total"][:, :, rows]
+        taken = np.maximum(total, back)
+        np.minimum(taken, -back, out=taken)
+        total -= taken
+        total[FAST] *= np.exp(passed * np.float32(-1.0 / LEAK_SECONDS))
+        total += grow
+        if max(total.max(initial=0.0), -total.min(initial=0.0)) > self._least_cap:
+            cap = _by_test(CAP) * self.state["needed"][:, :, rows]
+            np.minimum(total, cap, out=total)
+            np.maximum(total, -cap, out=total)
+
+    def _learn_peaks(self, tick_seconds: float, trust: Array, idle: bool) -> None:
         """How high evidence rises on this row before it is taken back, slowly forgotten.
 
         Only an excursion that is over teaches, so a fault never raises its own bar. What happens
@@ -167,13 +194,19 @@ class EvidenceSums:
         Evidence that was trusted little teaches what it would have been.
         """
         s = self.state
-        highest = s["highest"]
-        weight = (IDLE_PEAKS if idle else 1.0) / np.clip(trust, LEAST_TRUST, 1.0)
-        np.maximum(highest, size * weight, out=highest)
-        ended = (size == 0) & (highest > 0)
-        if ended.any():
-            np.maximum(s["peak"], highest, out=s["peak"], where=ended)
-            highest[ended] = 0.0
+        if self._ticks % max(1, round(PEAK_SECONDS / tick_seconds)) == 0:
+            weight = (IDLE_PEAKS if idle else 1.0) / np.clip(trust, LEAST_TRUST, 1.0)
+            for rows in _tiles(trust.size):
+                size = np.abs(s["total"][:, :, rows])
+                highest, peak = s["highest"][:, :, rows], s["peak"][:, :, rows]
+                over = size == 0
+                over &= highest > 0
+                size *= weight[rows]
+                np.maximum(highest, size, out=highest)
+                ended = np.nonzero(over)
+                if ended[0].size:
+                    peak[ended] = np.maximum(peak[ended], highest[ended])
+                    highest[ended] = 0.0
         self._ticks += 1
         if self._ticks % PATIENCE_TICKS == 0:
             s["peak"] *= np.exp2(-PATIENCE_TICKS * tick_seconds / PEAK_HALF_LIFE_SECONDS)
@@ -188,18 +221,31 @@ class EvidenceSums:
         """
         peak = self.state["peak"]
         rows = peak.shape[2]
-        others = peak.sum(axis=2, keepdims=True) - peak.max(axis=2, keepdims=True, initial=0.0)
-        usual = PEERS_PEAKS * others / max(rows - 1, 1)
-        if rows > 1:
-            top = np.partition(peak, (rows - 2, rows - 1), axis=2)
-            highest = np.where(peak < top[:, :, -1:], top[:, :, -1:], top[:, :, -2:-1])
-            usual = np.maximum(usual, highest)
-        needed = np.maximum(np.maximum(usual, OWN_PEAKS * peak), self._hold)
-        self.state["needed"] = np.minimum(needed, MOST_PATIENCE * self._hold)
+        first = peak.max(axis=2, keepdims=True, initial=0.0)
+        others = peak.sum(axis=2, keepdims=True) - first
+        least = np.maximum(PEERS_PEAKS * others / max(rows - 1, 1), self._hold)
+        is_first = peak >= first
+        second = (peak * ~is_first).max(axis=2, keepdims=True, initial=0.0)
+        needed = np.maximum(OWN_PEAKS * peak, least)
+        # The highest of the others.
+        np.maximum(needed, first * ~is_first + second * is_first, out=needed)
+        self.state["needed"] = np.minimum(needed, MOST_PATIENCE * self._hold, out=needed)
 
-    def strength(self) -> Array:
+    def strength(self, rows: slice = slice(None)) -> Array:
         """Evidence over what counts as odd, whatever the direction: ``[test, M, R]``."""
-        return np.asarray(np.abs(self.state["total"]) / self.state["needed"])
+        size = np.abs(self.state["total"][:, :, rows])
+        size /= self.state["needed"][:, :, rows]
+        return size
+
+    def judge(self, gone: NDArray[np.bool_]) -> tuple[Array, NDArray[np.float64]]:
+        """Each metric's strongest evidence ``[M, R]``, and one score per row (`fused`) ``[R]``."""
+        strongest = np.empty(self.state["echo"].shape, np.float32)
+        score = np.zeros(gone.size)
+        for rows in _tiles(gone.size):
+            strength = self.strength(rows)
+            score[rows] = self.fused(strength, gone[rows])
+            np.maximum(_most(strength[:SHAPE]), strength[SHAPE], out=strongest[:, rows])
+        return strongest, score
 
     def is_high(self, metric: int, row: int) -> bool:
         """Whether the strongest test of a metric saw the row above its peers."""
@@ -211,17 +257,20 @@ class EvidenceSums:
         size = np.abs(self.state["total"][:, metric, row])
         return int(np.argmax(size / self.state["needed"][:, metric, row]))
 
-    def fused(self, strength: Array, gone: NDArray[np.bool_] | bool = False) -> Array:
+    def fused(
+        self, strength: NDArray[np.floating], gone: NDArray[np.bool_] | bool = False
+    ) -> NDArray[np.floating]:
         """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse.
 
         ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
         """
         if not self.families:
             return np.zeros(strength.shape[2])
-        strongest, shape = strength[:SHAPE].max(axis=0), strength[SHAPE]
-        np.maximum(strongest, shape, out=strongest, where=self._of_host[:, None])
+        strongest, shape = _most(strength[:SHAPE]), strength[SHAPE]
+        for m in self._of_host.tolist():
+            np.maximum(strongest[m], shape[m], out=strongest[m])
         by_family = np.maximum.reduceat(strongest[self._by_family], self._starts, axis=0)
-        step = np.minimum(shape[~self._of_host].max(axis=0, initial=0.0), STEP_MOST)
+        step = np.minimum(shape[self._of_work].max(axis=0, initial=0.0), STEP_MOST)
         host = by_family[self._host].sum(axis=0)
         rest = by_family[~self._host].sum(axis=0) + step
         if self._host_only:
@@ -232,7 +281,10 @@ class EvidenceSums:
 
     def excursions(self) -> NDArray[np.bool_]:
         """Cells in the middle of an excursion, ``bool [M, R]``."""
-        return np.asarray((np.abs(self.state["total"]) > EXCURSION_SECONDS).any(axis=0))
+        fast, *rest = (np.abs(total) > EXCURSION_SECONDS for total in self.state["total"])
+        for other in rest:
+            fast |= other
+        return fast
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
@@ -243,3 +295,22 @@ class EvidenceSums:
         self.state.restore(tree["panel"])
         self._ticks = tree["ticks"]
         self._configure()
+
+
+def _tiles(rows: int) -> Iterator[slice]:
+    """Slices that cover so many rows."""
+    for start in range(0, rows, TILE_ROWS):
+        yield slice(start, start + TILE_ROWS)
+
+
+def _by_test(values: NDArray[np.float64]) -> Array:
+    """One number a test, to go with single-precision cells ``[test, M, R]``."""
+    return values.astype(np.float32)[:, None, None]
+
+
+def _most(strength: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Maximum over the first axis, in passes over whole cells."""
+    most = np.maximum(strength[0], strength[1])
+    for other in strength[2:]:
+        np.maximum(most, other, out=most)
+    return most

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.accumulate import EvidenceSums
+from detect.averages import follow
 from detect.residuals import FAST, PeerResiduals, Residuals
 from detect.state import PanelState
 from detect.telemetry_faults import TelemetryFaults
-from detect.trust import WRITES, WRITING_Z
+from detect.trust import WRITES, WRITES_LITTLE_Z, WRITING_Z
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel
 from models.evidence_model import EvidenceModel, MetricScale
@@ -55,7 +56,7 @@ class PanelEvidence:
         self.state.add("raw", "mr", np.nan)
         self.state.add("rose_ns", "mr", 0, dtype=np.int64)
         self.state.add("since_ns", "r", 0, dtype=np.int64)
-        self.state.add("worst_z", "r", 0.0)
+        self.state.add("worst_z", "r", 0.0, dtype=np.float32)
         self.state.add("score", "r", 0.0)
         self.state.add("present", "r", False, dtype=np.bool_)
         self.state.add("writing", "r", False, dtype=np.bool_)
@@ -69,7 +70,7 @@ class PanelEvidence:
         self.rows: tuple[str, ...] = ()
         self.machine: NDArray[np.int64] = np.zeros(0, np.int64)
         self.gpu: NDArray[np.int64] = np.zeros(0, np.int64)
-        self.strength: Array = np.zeros((0, 0))
+        self.strength: NDArray[np.floating] = np.zeros((0, 0))
         self.centre: Array = np.zeros(0)
         self._writes: NDArray[np.int64] = np.zeros(0, np.int64)
         self._life: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -137,43 +138,48 @@ class PanelEvidence:
         idle: bool,
         past: float,
     ) -> None:
-        """One tick of the panel, ``x`` ``[all metrics, R]``; ``suspect`` ``bool [R]``.
+        """One tick of the panel, ``x`` ``[M, R]``, overwritten; ``suspect`` ``bool [R]``.
 
         ``trust`` ``[R]``, ``idle`` and ``past`` are those of `EvidenceSums.step`.
         """
         s = self.state
-        x = self.faults.mask(x[self.kept], s["worst_z"], tick_seconds)
-        r = self.residuals.step(x, suspect | self.sums.excursions())
-        s["writing"] = np.asarray((r.z[FAST][self._writes] > WRITING_Z).any(axis=0))
-        quiet = r.valid[self._writes] & (r.z[FAST][self._writes] < 1.0)
+        self.faults.mask(x, s["worst_z"], tick_seconds)
+        looks = self.residuals.looks
+        r = self.residuals.step(x, suspect | self.sums.excursions() if looks else suspect)
+        fast = r.z[FAST]
+        s["writing"] = np.asarray((fast[self._writes] > WRITING_Z).any(axis=0))
+        quiet = r.valid[self._writes] & (fast[self._writes] < WRITES_LITTLE_Z)
         s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
-        s["gone"], s["alive"] = self._signs_of_life(r)
-        s["worst_z"] = np.abs(r.z[FAST]).max(axis=0, initial=0.0)
+        if looks:
+            s["gone"], s["alive"] = self._signs_of_life(r)
+        s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, idle, past)
-        strength = self.sums.strength()
-        self.strength = strength.max(axis=0)
-        s["score"] = self.sums.fused(strength, s["gone"])
+        self.strength, s["score"] = self.sums.judge(s["gone"])
         here = np.isfinite(x)
+        everywhere = bool(here.all())
         s["had"] |= here
-        missing = (s["had"] & ~here).sum(axis=0)
-        s["dark"] = (missing > 0) & (missing >= DARK_SHARE * s["had"].sum(axis=0))
+        s["dark"] = np.zeros(here.shape[1], np.bool_) if everywhere else self._dark(here)
         s["present"] = np.asarray(r.valid.any(axis=0))
         self.centre = np.sinh(np.clip(r.centre, -50, 50)) * self.residuals.state["ref"]
-        raw = s["raw"]
-        gain = min(1.0, tick_seconds / RAW_SECONDS)
-        moved = np.where(np.isnan(raw), x, raw + gain * (x - raw))
-        s["raw"] = np.where(np.isnan(x), raw, moved)
-        s["rose_ns"] = np.where(self.strength < ROSE, at_ns, s["rose_ns"])
-        s["since_ns"] = np.where(self.score < ROSE, at_ns, s["since_ns"])
+        follow(s["raw"], x, min(1.0, tick_seconds / RAW_SECONDS), here, everywhere)
+        np.copyto(s["rose_ns"], at_ns, where=self.strength < ROSE)
+        np.copyto(s["since_ns"], at_ns, where=self.score < ROSE)
+
+    def _dark(self, here: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Rows that miss much of what they had before, ``bool [R]``."""
+        had = self.state["had"]
+        missing = (had & ~here).sum(axis=0)
+        return np.asarray((missing > 0) & (missing >= DARK_SHARE * had.sum(axis=0)))
 
     def _signs_of_life(self, r: Residuals) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Whose process is gone, and whose lives, by what a machine without one does not use."""
         life = self._life
         residuals = self.residuals.state
         known = (r.valid & r.established)[life]
-        usual = np.sinh(np.nan_to_num(r.centre[life])[:, None] + residuals["base"][life])
+        # Unknown values are told apart by ``known``.
+        usual = np.sinh(r.centre[life][:, None] + residuals["base"][life])
         known &= usual > LEAST_LIFE
-        low = np.sinh(np.nan_to_num(residuals["y"][FAST][life])) < GONE * usual
+        low = np.sinh(residuals["y"][FAST][life]) < GONE * usual
         gone = (known & low).any(axis=0)
         return gone, known.any(axis=0) & ~gone
 

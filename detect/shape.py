@@ -19,6 +19,9 @@ Mask = NDArray[np.bool_]
 
 SHAPE_SECONDS = 15.0
 SHAPE_FLOOR = 0.2
+SHAPE_MOST = 12.0
+"""Standard deviations beyond which a moment counts no more: it would only be remembered longer."""
+YOUNG_TICKS = 20
 
 
 class Shape:
@@ -30,6 +33,7 @@ class Shape:
         state.add("stray_base", "mr", 0.0, dtype=np.float32)
         state.add("stray_ticks", "mr", 0.0, dtype=np.float32)
         state.add("stray_pool2", "m", 0.0)
+        state.add("stray_most", "mr", np.inf, dtype=np.float32)
         self._floor: Array = np.zeros((0, 1), np.float32)
         self._tick_seconds = 0.0
         self._gain = 1.0
@@ -47,6 +51,7 @@ class Shape:
         """
         own -= median(own, peers)[:, None]
         np.abs(own, out=own)
+        np.minimum(own, self.state["stray_most"], out=own)
         follow(self.state["stray"], own, self._gain, valid, every)
 
     def look(
@@ -73,7 +78,8 @@ class Shape:
         seconds = ticks * self._tick_seconds
         s["stray_pool2"] += min(1.0, seconds / POOL_SECONDS) * (now2 - s["stray_pool2"])
         sigma2 = SHAPE_FLOOR**2 + np.maximum(s["stray_pool2"], now2)
-        e *= (1.0 / np.sqrt(sigma2)).astype(np.float32)[:, None]
+        sigma = np.sqrt(sigma2).astype(np.float32)[:, None]
+        e /= sigma
         learn = valid & ~suspect
         # A mean first, then slowly forgetting; a single outburst moves it little.
         rate = np.divide(np.float32(ticks), age + np.float32(1.0))
@@ -85,4 +91,6 @@ class Shape:
         change *= rate
         base += change
         age += np.float32(ticks) * learn
+        most = np.exp(np.minimum(base + SHAPE_MOST * sigma, 50.0)) - self._floor
+        s["stray_most"] = np.where(age > YOUNG_TICKS, most, np.float32(np.inf))
         return np.asarray(np.maximum(e, 0.0, out=e))

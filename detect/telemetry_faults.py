@@ -58,37 +58,36 @@ class TelemetryFaults:
         )
         self._power = np.array([f == "power" for f in families], np.bool_)
 
-    def mask(self, x: Array, worst_z: Array, tick_seconds: float) -> Array:
-        """A copy of ``x`` ``[M, R]`` with unusable values NaN.
+    def mask(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> Array:
+        """Make unusable values of ``x`` ``[M, R]`` NaN, in place; returns it.
 
         ``worst_z`` ``[R]`` is each row's largest fast ``|z|`` at the last tick: a value that
         froze while in line with the peers is the exporter's, one that jumped first is real.
         """
-        x = x.copy()
         self._mask_zeroed(x)
         self._mask_frozen(x, worst_z, tick_seconds)
         self._mask_never_measured(x)
         return x
 
-    def _mask_frozen(self, x: Array, worst_z: Array, tick_seconds: float) -> None:
+    def _mask_frozen(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> None:
         s = self.state
         last = s["last"]
         present = np.isfinite(x)
-        changed = present & (x != last)
+        changed = x != last
+        changed &= present
         # A metric that most rows repeat (a limit, a step function) tells nothing of freezing.
-        peers = np.maximum(present.sum(axis=1), 1)
-        s["moves"] += 0.1 * (changed.sum(axis=1) / peers - s["moves"])
-        lively = s["moves"] > 0.5
-        repeats = present & ~changed & lively[:, None]
-        moving = changed & lively[:, None]
-        same = repeats.any(axis=0) & ~moving.any(axis=0)
+        peers = np.maximum(np.count_nonzero(present, axis=1), 1)
+        s["moves"] += 0.1 * (np.count_nonzero(changed, axis=1) / peers - s["moves"])
+        lively = np.flatnonzero(s["moves"] > 0.5)
+        same = present[lively].any(axis=0) & ~changed[lively].any(axis=0)
         starts = same & (s["same"] == 0)
         s["calm"] = np.where(starts, worst_z < QUIET_Z, s["calm"])
         s["same"] = np.where(same, s["same"] + 1, 0.0)
         need = max(FROZEN_TICKS, math.ceil(FROZEN_SECONDS / tick_seconds))
         self.frozen = (s["same"] >= need) & s["calm"]
-        s["last"] = np.where(present, x, last)
-        x[:, self.frozen] = np.nan
+        np.copyto(last, x, where=True if present.all() else present)
+        if self.frozen.any():
+            x[:, self.frozen] = np.nan
 
     def _mask_zeroed(self, x: Array) -> None:
         """All profiling fields zero while the power is as real as the peers'."""
@@ -96,7 +95,10 @@ class TelemetryFaults:
         if self._profiled.sum() < 2 or not self._power.any():
             return
         fields, power = x[self._profiled], x[self._power]
-        dark = (np.nan_to_num(fields) == 0).all(axis=0) & np.isfinite(fields).any(axis=0)
+        dark = ~(np.abs(fields) > 0).any(axis=0)
+        if not dark.any():
+            return
+        dark &= np.isfinite(fields).any(axis=0)
         if not dark.any() or dark.all():
             return
         with np.errstate(invalid="ignore"):
@@ -111,10 +113,12 @@ class TelemetryFaults:
     def _mask_never_measured(self, x: Array) -> None:
         """A field that was zero on this row ever since, while its peers' is not: not exported."""
         s = self.state
-        s["was_nonzero"] |= np.isfinite(x) & (x != 0)
         nonzero = s["was_nonzero"]
-        most = nonzero.mean(axis=1, keepdims=True) > 0.5
-        x[~nonzero & most & (x == 0)] = np.nan
+        # Once all of a metric's rows have been something there is nothing to look for.
+        for m in np.flatnonzero(~nonzero.all(axis=1)).tolist():
+            nonzero[m] |= np.isfinite(x[m]) & (x[m] != 0)
+            if 2 * np.count_nonzero(nonzero[m]) > nonzero[m].size:
+                x[m, ~nonzero[m] & (x[m] == 0)] = np.nan
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""

@@ -26,6 +26,7 @@ GONE = 1.5
 WRITING = 0.2
 WRITING_LIMIT_SECONDS = 150.0
 WRITING_Z = 3.0
+WRITES_LITTLE_Z = 1.0
 WRITES = frozenset({"disk_write_bytes_per_second", "tcp_tx_bytes_per_second"})
 
 

@@ -51,7 +51,7 @@ def detection() -> None:
     print(f"{'machines':>10} {'ms/tick':>9} {'reference':>10} {'growth':>8} {'times rows':>11}")
     before: tuple[int, float] | None = None
     for machines in SIZES:
-        taken = seconds_per_tick(machines, max(10, 200_000 // (machines + 400)))
+        taken = seconds_per_tick(machines, max(40, 200_000 // (machines + 400)))
         growth = ""
         if before is not None:
             growth = f"{taken / before[1]:8.1f} {machines / before[0]:11.1f}"

@@ -72,8 +72,8 @@ def test_no_sample_adds_more_than_its_own_duration(
         sums.step(residuals(value), tick, np.full(ROWS, trust), idle=False, past=1.0)
         # Taking back what spoke for the other direction is no growth.
         grown = np.abs(sums.state["total"]) - np.abs(before)
-        assert grown.max() <= tick * trust + 1e-9
-        assert grown.max() <= 10.0
+        assert grown.max() <= tick * trust + 1e-5
+        assert grown.max() <= 10.0 + 1e-5
 
 
 def test_a_steady_difference_adds_a_second_a_second_and_remembers_its_direction() -> None:

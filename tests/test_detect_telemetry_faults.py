@@ -36,7 +36,7 @@ def masked(values: Array, worst_z: Array | None = None, tick_seconds: float = 1.
     out = np.empty_like(values)
     for k in range(values.shape[2]):
         calm = np.zeros(values.shape[1]) if worst_z is None else worst_z[:, k]
-        out[:, :, k] = faults.mask(values[:, :, k], calm, tick_seconds)
+        out[:, :, k] = faults.mask(values[:, :, k].copy(), calm, tick_seconds)
     return out
 
 
