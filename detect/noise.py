@@ -84,9 +84,7 @@ class Noise:
         age += np.float32(seconds) * valid
         np.minimum(age, np.float32(2 * OWN_SECONDS), out=age)
 
-    def learn(
-        self, e: Array, valid: Mask, suspect: Mask, tick_seconds: float, ticks: int
-    ) -> None:
+    def learn(self, e: Array, valid: Mask, suspect: Mask, tick_seconds: float, ticks: int) -> None:
         """Follow ``e`` ``[change, M, R]``, on behalf of ``ticks`` ticks."""
         s = self.state
         seconds = ticks * tick_seconds
