@@ -67,16 +67,16 @@ class Noise:
         """
         variance = self._floor2 + pool2
         variance[0] += 0.01 * np.square(np.where(np.isfinite(span), span, 0.0))
-        return np.sqrt(variance).astype(np.float32)[:, :, None]
+        return np.asarray(np.sqrt(variance), np.float32)[:, :, None]
 
     def usual(self, change: int) -> Vector:
         """The job's usual noise in one change, ``[M]``."""
-        return np.sqrt(self._floor2[change] + np.square(self.state["pool"][change]))
+        return np.asarray(np.sqrt(self._floor2[change] + np.square(self.state["pool"][change])))
 
     def of_rows(self, scale: Array) -> Array:
         """``scale`` of the first changes, or a row's own noise where larger, up to a limit."""
         out = np.maximum(self.state["own"][: len(scale)], scale)
-        return np.minimum(out, OWN_LIMIT * scale, out=out)
+        return np.asarray(np.minimum(out, OWN_LIMIT * scale, out=out))
 
     def age(self, valid: Mask, seconds: float) -> None:
         """Rows grow older; to be called once everything has started."""
