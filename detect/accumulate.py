@@ -281,10 +281,11 @@ class EvidenceSums:
 
     def excursions(self) -> NDArray[np.bool_]:
         """Cells in the middle of an excursion, ``bool [M, R]``."""
-        fast, *rest = (np.abs(total) > EXCURSION_SECONDS for total in self.state["total"])
-        for other in rest:
-            fast |= other
-        return fast
+        total = self.state["total"]
+        odd: NDArray[np.bool_] = np.abs(total[FAST]) > EXCURSION_SECONDS
+        for test in range(FAST + 1, TESTS):
+            odd |= np.abs(total[test]) > EXCURSION_SECONDS
+        return odd
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
@@ -310,7 +311,7 @@ def _by_test(values: NDArray[np.float64]) -> Array:
 
 def _most(strength: NDArray[np.floating]) -> NDArray[np.floating]:
     """Maximum over the first axis, in passes over whole cells."""
-    most = np.maximum(strength[0], strength[1])
+    most: NDArray[np.floating] = np.maximum(strength[0], strength[1])
     for other in strength[2:]:
         np.maximum(most, other, out=most)
     return most

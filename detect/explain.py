@@ -38,7 +38,7 @@ class Explanation:
 
 def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation:
     """Evidence of one row, strongest first; the signature is its strongest metric and direction."""
-    strength = panel.strength[:, row]
+    strength = panel.strength[:, row].astype(np.float64)
     total = float(strength.sum()) or 1.0
     order = np.argsort(-strength, kind="stable")[:MOST_EVIDENCE]
     raw = panel.state["raw"]

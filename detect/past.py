@@ -106,10 +106,10 @@ class OwnPast:
         # Where every block was clean, the median of the clean ones is the same.
         tainted = np.isfinite(ring)
         tainted &= ~clean
-        cells = np.nonzero(tainted.any(axis=0))
-        if cells[0].size:
-            rest = ring[:, *cells]
-            rest[~clean[:, *cells]] = np.nan
+        cells = tainted.any(axis=0)
+        if cells.any():
+            rest = ring[:, cells]
+            rest[~clean[:, cells]] = np.nan
             middle[cells], known[cells] = _middle(rest)
         usable = full & unsuspected & (known >= 3)
         gain = np.clip(BASE_SECONDS / np.maximum(s["seconds"], 1.0), BASE_GAIN, 0.2)
@@ -144,10 +144,13 @@ class OwnPast:
         """
         s = self.state
         moved = re_expressed(centre, factor)
-        for name in ("base", "block_sum", "lasting"):
+        for name in ("base", "drift", "block_sum", "lasting"):
             offset = s[name][change]
-            count = np.maximum(s["block_count"][change], 1.0) if name == "block_sum" else 1.0
-            s[name][change] = count * (re_expressed(centre + offset / count, factor) - moved)
+            count = np.ones_like(offset)
+            if name == "block_sum":
+                np.maximum(s["block_count"][change], count, out=count)
+            apart = np.asarray(offset / count, np.float32)
+            s[name][change] = count * (re_expressed(centre + apart, factor) - moved)
         ring = s["ring"]
         ring[:, change] = re_expressed(centre + ring[:, change], factor) - moved
 

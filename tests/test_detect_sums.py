@@ -40,7 +40,7 @@ def fresh(low_counts: float = 1.0) -> EvidenceSums:
 
 def residuals(z: Array | float = 0.0, *, valid: bool = True, established: bool = True) -> Residuals:
     shape = (len(METRICS), ROWS)
-    full: Array = np.broadcast_to(np.asarray(z, np.float64), (TESTS, *shape)).copy()
+    full = np.broadcast_to(np.asarray(z, np.float32), (TESTS, *shape)).copy()
     return Residuals(full, np.full(shape, valid), np.full(shape, established), np.zeros(shape[0]))
 
 
@@ -179,7 +179,7 @@ def panel_of(*metrics: str, silent: frozenset[str] = frozenset()) -> EvidenceSum
     sums.reindex(metrics, ("r",))
     shape = (len(metrics), 1)
     valid = np.array([[m not in silent] for m in metrics])
-    nothing = Residuals(np.zeros((TESTS, *shape)), valid, valid, np.zeros(len(metrics)))
+    nothing = Residuals(np.zeros((TESTS, *shape), np.float32), valid, valid, np.zeros(len(metrics)))
     sums.step(nothing, 1.0, np.ones(1), idle=False, past=1.0)
     return sums
 
