@@ -129,6 +129,12 @@ class History:
             while self._scores.kept and self._scores.kept[0].end_ns <= start:
                 self._scores.drop_oldest()
 
+    def forget(self, before_ns: int) -> None:
+        """Drop what ends by ``before_ns``; whoever wants it later has stored it elsewhere."""
+        for pieces in (self._values, self._scores):
+            while pieces.kept and pieces.kept[0].end_ns <= before_ns:
+                pieces.drop_oldest()
+
     def _nbytes(self) -> int:
         return self._values.nbytes + self._scores.nbytes
 

@@ -226,6 +226,11 @@ class Worker:
             marks = self.board.flush(session, self.parts.pipeline, self._frames, now_ns=now_ns)
         self.board.flushed(marks)
         self._frames.clear()
+        # What is stored is read from there: memory need not fill up to its bound for hours.
+        with self.lock:
+            for job, stored_ns in marks.items():
+                if (history := self.parts.pipeline.history(job)) is not None:
+                    history.forget(stored_ns)
 
     def _write_beat(self, now_ns: int, *, stopped: bool = False) -> None:
         parts, metrics = self.parts, self.parts.metrics
@@ -321,7 +326,7 @@ class Worker:
     # For the API, from its threads (`serve.store.history.LiveHistory`).
 
     def live_scores(self, job: str, start_ns: int, end_ns: int) -> ScoreGrid | None:
-        """Scores that the pipeline still holds."""
+        """Scores that are not stored yet."""
         with self.lock:
             history, tick_ns = self._history(job)
             if history is None:
@@ -330,7 +335,7 @@ class Worker:
         return score_grid(job, part, tick_ns)
 
     def live_metric(self, job: str, metric: str, start_ns: int, end_ns: int) -> MetricBlock | None:
-        """Values of a metric that the pipeline still holds."""
+        """Values of a metric that are not stored yet."""
         with self.lock:
             history, tick_ns = self._history(job)
             if history is None:

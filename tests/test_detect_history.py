@@ -63,6 +63,16 @@ def test_a_block_larger_than_the_bound_is_still_kept() -> None:
     assert history.metrics(0, FOREVER).times_ns.size == 5
 
 
+def test_what_ended_by_a_time_is_forgotten() -> None:
+    history = kept(History(1 << 30), cut(block_of(healthy_values(MACHINES, 300)), [1] * 100))
+    history.forget(START_NS + 64 * SECOND)
+    assert history.metrics(0, FOREVER).times_ns[0] == START_NS + 64 * SECOND
+    assert history.scores(0, FOREVER).times_ns[0] == START_NS + 64 * SECOND
+    history.forget(FOREVER)
+    assert not history.metrics(0, FOREVER).times_ns.size
+    assert not history.scores(0, FOREVER).times_ns.size
+
+
 def test_history_holds_on_to_no_array_of_the_block() -> None:
     block = block_of(healthy_values(MACHINES, 20))
     history = kept(History(1 << 20), [block])

@@ -269,6 +269,20 @@ def test_history_is_stored_once_and_read_with_its_live_end(clock: HandClock) -> 
     assert band.median[-1] == pytest.approx(300, rel=1e-3)
 
 
+def test_memory_holds_only_the_history_that_is_not_stored(clock: HandClock) -> None:
+    worker = make_worker(ListSource(rows(low="m-2"), rows(start=30, low="m-2")), clock)
+    _turn(worker)
+    assert worker.live_scores("llama", 0, 1 << 62) is None
+    assert worker.live_metric("llama", "gpu_power_watts", 0, 1 << 62) is None
+    before = HistoryStore(worker.parts.database, worker).span("llama")
+    _turn(worker)
+    after = HistoryStore(worker.parts.database, worker).span("llama")
+    assert before is not None
+    assert after is not None
+    assert after[0] == before[0]
+    assert after[1] > before[1]
+
+
 def test_history_survives_a_failed_flush(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = make_worker(ListSource(rows()), clock)
     original, failures = Board.flush, [OperationalError("x", {}, Exception("away"))]

@@ -62,14 +62,15 @@ class HistoryStore:
 
     def scores(self, job: str, start_ns: int, end_ns: int) -> ScoreGrid | None:
         """Scores of ticks within ``[start, end)``; None if there are none."""
-        parts = [decode_scores(data) for data in self._blobs(job, SCORES, start_ns, end_ns)]
+        # The live part first: what is stored in between would else be in neither.
         live = self.live.live_scores(job, start_ns, end_ns) if self.live else None
+        parts = [decode_scores(data) for data in self._blobs(job, SCORES, start_ns, end_ns)]
         return _joined([*parts, live] if live else parts, start_ns, end_ns)
 
     def band(self, job: str, machine: str, metric: str, start_ns: int, end_ns: int) -> Band | None:
         """The machine's metric within ``[start, end)`` and its peers'; None if unknown."""
-        parts = [decode_metric(data) for data in self._blobs(job, metric, start_ns, end_ns)]
         live = self.live.live_metric(job, metric, start_ns, end_ns) if self.live else None
+        parts = [decode_metric(data) for data in self._blobs(job, metric, start_ns, end_ns)]
         grids = [
             ScoreGrid(job, p.start_ns, p.tick_ns, p.machines, p.values)
             for p in ([*parts, live] if live else parts)
@@ -91,10 +92,10 @@ class HistoryStore:
         query = select(HistoryRow.start_ns, HistoryRow.end_ns).where(
             HistoryRow.job == job, HistoryRow.series == SCORES
         )
+        live = self.live.live_scores(job, 0, 1 << 62) if self.live else None
         with self.database.read() as session:
             newest = session.execute(query.order_by(HistoryRow.end_ns.desc()).limit(1)).first()
             oldest = session.execute(query.order_by(HistoryRow.end_ns).limit(1)).first()
-        live = self.live.live_scores(job, 0, 1 << 62) if self.live else None
         starts = [oldest.start_ns] if oldest else []
         ends = [newest.end_ns] if newest else []
         if live is not None:
