@@ -177,8 +177,14 @@ class Decision:
         for machine, (top, at_ns) in self._past.items():
             if machine not in st.machines:
                 continue
-            faded = HABIT * top * 2.0 ** (-(st.at_ns - at_ns) / 1e9 / HABIT_HALF_LIFE_SECONDS)
+            faded = _faded(top, at_ns, st.at_ns)
             level[st.machines.index(machine)] /= min(max(1.0, faded / st.threshold), HABIT_LIMIT)
+
+    def _forget_faded(self, st: Standing) -> None:
+        """Drop habits too faint to count, even if fewer machines lowered the threshold by half."""
+        for machine, (top, at_ns) in list(self._past.items()):
+            if _faded(top, at_ns, st.at_ns) < 0.5 * st.threshold:
+                del self._past[machine]
 
     def _together(self, st: Standing, first: int, odd: NDArray[np.int64]) -> bool:
         """Whether others became odd at about the moment of the first, or in its very way."""
@@ -362,6 +368,7 @@ class Decision:
                 item.quiet_seconds = item.quiet_seconds + st.tick_seconds if quiet else 0.0
             item.peak_score = max(item.peak_score, score)
             if item.quiet_seconds >= QUIET_SECONDS:
+                self._forget_faded(st)
                 for machine in item.alert.machines[:HABITS]:
                     self._past[machine] = (item.peak_score, st.at_ns)
                 changes.append(self._resolve(item, st.at_ns, "back among its peers"))
@@ -454,6 +461,11 @@ class Decision:
         self._crossed_ns = tree["crossed_ns"]
         self._past = {m: (top, at_ns) for m, top, at_ns in tree["past"]}
         self.silence.restore(tree["silence"])
+
+
+def _faded(top: float, at_ns: int, now_ns: int) -> float:
+    """What is left of the score of something that went by itself."""
+    return HABIT * top * 2.0 ** (-(now_ns - at_ns) / 1e9 / HABIT_HALF_LIFE_SECONDS)
 
 
 def _silent_explanation(since_ns: int) -> Explanation:

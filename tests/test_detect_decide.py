@@ -19,7 +19,7 @@ from detect.decide import (
 from detect.explain import explain, manifestation
 from detect.residuals import FAST, LEVEL
 from detect.snapshot import decode_state, encode_state
-from tests.detect_support import CATALOGUE, MODEL, Scene, panel_evidence, told
+from tests.detect_support import CATALOGUE, MODEL, THRESHOLD, Scene, panel_evidence, told
 from tests.ticks_support import SECOND, START_NS, machine_names
 
 SWITCHES = {m: {"leaf_switch": f"sw{i // 4}"} for i, m in enumerate(machine_names(12))}
@@ -259,6 +259,17 @@ def test_what_came_and_went_by_itself_is_told_again_only_when_worse() -> None:
     again = scene.passes(1)
     assert told(again) == [("opened", "machine", ("m003",))]
     assert again[0].alert.id != first.id
+
+
+def test_what_came_and_went_long_ago_takes_no_memory() -> None:
+    scene = Scene(8)
+    long_ago = START_NS - 24 * 3600 * SECOND
+    scene.decision._past = {f"host-{k}": (3.0 * THRESHOLD, long_ago) for k in range(1000)}
+    scene.level[3] = 1.2
+    scene.passes(5)
+    scene.level[3] = 0.0
+    scene.passes(int(QUIET_SECONDS) + 1)
+    assert [machine for machine, *_ in scene.decision.snapshot()["past"]] == ["m003"]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
