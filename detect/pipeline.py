@@ -296,6 +296,13 @@ def by_job(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         yield names[0], table
         return
     codes = encoded.indices.to_numpy(zero_copy_only=False)
+    cuts = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    if cuts.size + 1 == len(names):
+        # Each job's rows stand together, as they do when a message is of one job: no copies.
+        edges = [0, *cuts.tolist(), codes.size]
+        for name, code in sorted((name, code) for code, name in enumerate(names)):
+            yield name, table.slice(edges[code], edges[code + 1] - edges[code])
+        return
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
     ordered = table.take(pa.array(order))

@@ -76,9 +76,10 @@ def reduce_rows(
     group = np.cumsum(group)
 
     out: dict[str, NDArray[np.float64]] = {}
+    shared = _Shared(cells, ts.size)
     for index, name in enumerate(columns):
         if not name.endswith(COUNTER_SUFFIX):
-            out[name] = _average(values[index], cells, largest=catalogue.metric(name).sticky)
+            out[name] = shared.average(values[index], largest=catalogue.metric(name).sticky)
     for name in counters:
         metric = catalogue.metric(name.removesuffix(COUNTER_SUFFIX))
         counted = values[columns.index(name)]
@@ -93,11 +94,31 @@ def reduce_rows(
     return Samples(tick[cells], series[cells], out, duplicates)
 
 
+class _Shared:
+    """The cells into which several rows fell: few, so only these are averaged.
+
+    Cell k holds the rows from ``cells[k]`` to the next cell's, of ``rows`` in all.
+    """
+
+    def __init__(self, cells: NDArray[np.int64], rows: int) -> None:
+        count = np.diff(cells, append=rows)
+        several = count > 1
+        self._cells = cells
+        self._several = np.flatnonzero(several)
+        self._rows = np.flatnonzero(np.repeat(several, count))
+        self._starts = np.cumsum(count[several]) - count[several]
+
+    def average(self, values: NDArray[np.float64], *, largest: bool) -> NDArray[np.float64]:
+        """One value a cell: the mean of its rows' (the largest of a sticky code's)."""
+        out = values[self._cells]
+        if self._several.size:
+            out[self._several] = _average(values[self._rows], self._starts, largest=largest)
+        return out
+
+
 def _average(
     values: NDArray[np.float64], cells: NDArray[np.int64], *, largest: bool
 ) -> NDArray[np.float64]:
-    if cells.size == values.size:
-        return values
     if largest:
         return np.asarray(np.fmax.reduceat(values, cells))
     finite = np.isfinite(values)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from ingest.values import as_float
 
 CHUNK_ROWS = 1000
 """Rows turned into columns together; few enough that they are still in the CPU's cache."""
+
+T = TypeVar("T")
 
 _FAULTS = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
@@ -217,9 +219,9 @@ class _Batch:
         self.rejected: list[Rejected] = []
         self.counts: Counter[str] = Counter()
         self.rows: list[msgspec.Struct] = []
-        self.messages: list[bytes] = []
-        self.origins: list[str] = []
-        self.first: list[int] = []
+        self.messages: Sequence[bytes] = []
+        self.origins: Sequence[str] = []
+        self.first: Sequence[int] = []
         self.slow: list[tuple[str, dict[str, Any]]] = []
 
     def add(
@@ -229,15 +231,27 @@ class _Batch:
         first: Sequence[int],
         rows: list[msgspec.Struct],
     ) -> None:
-        self.messages += messages
-        self.origins += origins
-        self.first += first
+        if not self.rows:
+            # As they are: origins may be written only when somebody asks for them.
+            self.messages, self.origins, self.first = messages, origins, first
+            self.rows = rows
+            return
+        self.messages = _extended(self.messages, messages)
+        self.origins = _extended(self.origins, origins)
+        self.first = _extended(self.first, first)
         self.rows += rows
 
     def reject(self, fault: Rejected | None, rows: int = 1) -> None:
         if fault is not None:
             fault = Rejected(fault.reason, fault.origin, fault.detail, fault.payload, max(rows, 1))
             self.rejected.append(fault)
+
+
+def _extended(items: Sequence[T], more: Sequence[T]) -> list[T]:
+    """``items`` itself, grown, if it is a list."""
+    grown = items if isinstance(items, list) else list(items)
+    grown += more
+    return grown
 
 
 def _bounded(value: Any) -> Any:

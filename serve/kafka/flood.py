@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
+
+_TIMESTAMP, _KEY = attrgetter("timestamp"), attrgetter("key")
 
 
 class Keyed(Protocol):
@@ -54,19 +58,28 @@ class FloodGate:
 
     def admit(self, messages: Sequence[M]) -> tuple[Sequence[M], list[Flood]]:
         """The messages that pass, and what was refused."""
-        seen = Counter((m.timestamp // 1000, m.key) for m in messages)
-        seconds = {second for second, _ in seen}
-        over = any(
-            count + (self._counts[key] if second == self._second else 0) > self.limit
-            for (second, key), count in seen.items()
-        )
-        if over or (len(seconds) > 1 and not _ascending(messages)):
+        if not messages:
+            return messages, []
+        # Whole lists at once: this sees every message, and most are fine.
+        stamps = list(map(_TIMESTAMP, messages))
+        keys = list(map(_KEY, messages))
+        first, last = min(stamps) // 1000, max(stamps) // 1000
+        if first != last and stamps != sorted(stamps):
             return self._admit_each(messages)
-        if seconds:
-            last = max(seconds)
-            if last != self._second:
-                self._second, self._counts = last, Counter()
-            self._counts.update({key: n for (s, key), n in seen.items() if s == last})
+        seen: Counter[bytes | None] = Counter()
+        start = 0
+        while start < len(keys):
+            second = stamps[start] // 1000
+            end = len(keys)
+            if second != last:
+                end = bisect_left(stamps, 1000 * (second + 1), lo=start)
+            seen = Counter(keys[start:end])
+            if second == self._second:
+                seen.update(self._counts)
+            if max(seen.values()) > self.limit:
+                return self._admit_each(messages)
+            start = end
+        self._second, self._counts = last, seen
         return messages, []
 
     def _admit_each(self, messages: Sequence[M]) -> tuple[list[M], list[Flood]]:
@@ -101,12 +114,3 @@ class FloodGate:
         self._counts = Counter(
             {None if key is None else key.encode("latin-1"): n for key, n in counts}
         )
-
-
-def _ascending(messages: Sequence[Keyed]) -> bool:
-    last = -1
-    for message in messages:
-        if message.timestamp < last:
-            return False
-        last = message.timestamp
-    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Protocol, overload
 
 from ingest.assignments import Assignments
@@ -14,6 +15,8 @@ from serve.source import concat_decoded
 
 CONTENT_TYPE = "content-type"
 MAX_CONTENT_TYPES = 64
+
+_VALUE, _OFFSET, _HEADERS = attrgetter("value"), attrgetter("offset"), attrgetter("headers")
 
 
 class Message(Protocol):
@@ -116,6 +119,24 @@ class PartitionReader:
             )
             for flood in floods
         ]
+        groups: dict[bytes | str, Sequence[Message]] = {self._default: messages}
+        if not self._all_plain(messages):
+            groups = self._by_kind(messages, rejected)
+        parts = [Decoded(empty_samples(), rejected)]
+        parts += [self._decode(kind, group) for kind, group in groups.items() if group]
+        return concat_decoded(parts)
+
+    def _all_plain(self, messages: Sequence[Message]) -> bool:
+        """Whether every message is of the default format and has a value of allowed size."""
+        if any(map(_HEADERS, messages)):
+            return False
+        values = list(map(_VALUE, messages))
+        return all(values) and max(map(len, values), default=0) <= self._message_bytes
+
+    def _by_kind(
+        self, messages: Sequence[Message], rejected: list[Rejected]
+    ) -> dict[bytes | str, Sequence[Message]]:
+        """The messages of each format; those without a value or too large are ``rejected``."""
         groups: dict[bytes | str, list[Message]] = {}
         default: bytes | str = self._default
         for message in messages:
@@ -130,9 +151,7 @@ class PartitionReader:
                 groups[kind].append(message)
             else:
                 groups[kind] = [message]
-        parts = [Decoded(empty_samples(), rejected)]
-        parts += [self._decode(kind, group) for kind, group in groups.items()]
-        return concat_decoded(parts)
+        return dict(groups)
 
     def flush(self) -> Decoded:
         """What decoders held back; they begin anew, so that a snapshot need not hold them."""
@@ -150,9 +169,9 @@ class PartitionReader:
         self.assignments.restore(state.get("assignments", ()))
         self._decoders = {}
 
-    def _decode(self, kind: bytes | str, messages: list[Message]) -> Decoded:
-        values = [m.value or b"" for m in messages]
-        offsets = [m.offset for m in messages]
+    def _decode(self, kind: bytes | str, messages: Sequence[Message]) -> Decoded:
+        values: list[bytes] = list(map(_VALUE, messages))
+        offsets: list[int] = list(map(_OFFSET, messages))
         origins = Origins(self.prefix, offsets)
         decoder = self._decoder(kind)
         if decoder is None:
