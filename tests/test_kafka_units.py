@@ -18,6 +18,7 @@ from ingest.assignments import Assignment, Assignments
 from ingest.formats.protocol import Decoder
 from ingest.samples import Decoded, Rejected, empty_samples
 from serve.kafka.alerts_topic import AlertsTopic
+from serve.kafka.consumer import told_session_seconds
 from serve.kafka.dead_letter import MOST_A_TURN, DeadLetters
 from serve.kafka.flood import FloodGate
 from serve.kafka.heartbeat import Heartbeat
@@ -374,6 +375,17 @@ def test_a_topic_that_is_not_as_it_must_be_is_named(
 
 
 # ---------------------------------------------------------------- settings and security
+
+
+@pytest.mark.parametrize(
+    ("session", "heartbeat", "told"),
+    [(15, 1, 13), (15, 3, 9), (7, 1, 6), (6, 1, 6), (3, 1, 3), (7, 3.5, 6)],
+)
+def test_the_broker_is_told_a_session_that_leaves_time_to_take_over(
+    session: float, heartbeat: float, told: float
+) -> None:
+    settings = KafkaSettings(session_timeout_seconds=session, heartbeat_interval_seconds=heartbeat)
+    assert told_session_seconds(settings) == told
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ from serve.kafka.security import client_options
 from serve.kafka.settings import KafkaSettings
 from serve.kafka.topics import prepare_topics
 
+LEAST_SESSION_SECONDS = 6.0
+"""The default of the broker's ``group.min.session.timeout.ms``."""
+
 
 class Consumer(Protocol):
     """What is used of `kafka.KafkaConsumer`."""
@@ -59,7 +62,7 @@ def connect(settings: KafkaSettings) -> Consumer:
         group_id=settings.group,
         group_instance_id=settings.instance_id or None,
         partition_assignment_strategy=(CooperativeStickyAssignor,),
-        session_timeout_ms=int(settings.session_timeout_seconds * 1000),
+        session_timeout_ms=int(told_session_seconds(settings) * 1000),
         heartbeat_interval_ms=int(settings.heartbeat_interval_seconds * 1000),
         max_poll_interval_ms=int(settings.max_poll_interval_seconds * 1000),
         enable_auto_commit=False,
@@ -75,6 +78,19 @@ def connect(settings: KafkaSettings) -> Consumer:
     finish_joins(client._coordinator)
     consumer: Consumer = client
     return consumer
+
+
+def told_session_seconds(settings: KafkaSettings) -> float:
+    """The session time-out that the broker is told, so that another worker reads within
+    ``session_timeout_seconds``.
+
+    The others hear of a lost member in the answer to their next heartbeat, up to one interval
+    after the broker has missed it, and must then join and fetch: two intervals are set aside
+    for that. Brokers refuse less than six seconds unless told otherwise.
+    """
+    wanted = settings.session_timeout_seconds
+    earlier = wanted - 2 * settings.heartbeat_interval_seconds
+    return min(wanted, max(LEAST_SESSION_SECONDS, earlier))
 
 
 def topic_id(consumer: Consumer, topic: str) -> str:

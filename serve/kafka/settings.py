@@ -65,7 +65,7 @@ class KafkaSettings(Section):
     group: str = Field(default="weaklink", min_length=1)
     instance_id: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,249}$")
     """Unique per worker and the same after its restart (the name of a stateful set's pod):
-    then a restart within ``session_timeout_seconds`` moves no partition."""
+    then a restart within ``session_timeout_seconds`` less two heartbeats moves no partition."""
     client_id: str = "weaklink"
     start: Literal["earliest", "latest"] = "earliest"
     """Where to begin without a checkpoint and without a committed offset."""
@@ -74,7 +74,7 @@ class KafkaSettings(Section):
     topic: TopicSettings = TopicSettings()
 
     session_timeout_seconds: Seconds = 15.0
-    heartbeat_interval_seconds: Seconds = 3.0
+    heartbeat_interval_seconds: Seconds = 1.0
     max_poll_interval_seconds: Seconds = 300.0
     request_timeout_seconds: Seconds = 15.0
     commit_interval_seconds: Seconds = 1.0

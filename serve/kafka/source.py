@@ -42,6 +42,9 @@ FRESH_SECONDS = 5.0
 """A partition is up to date if within this time it was seen at its end or brought a message as
 young as that; only then does the wall clock say anything about its jobs."""
 
+WAIT_SECONDS = 0.2
+"""How long a worker without new messages does not notice that partitions were assigned."""
+
 MOST_CALLS = 2_000
 """Calls between snapshots, at most."""
 
@@ -215,8 +218,7 @@ class KafkaSource:
         """New messages; None if the client fails, which costs at most the connection."""
         try:
             self._take_over(consumer)
-            limit = self.settings.poll_messages
-            records = consumer.poll(1000 * timeout_seconds, max_records=limit)
+            records = self._wait(consumer, timeout_seconds)
             # From here on messages are out of the client's hands.
             self._open_turn = self._turn
             self._take_over(consumer)
@@ -228,6 +230,19 @@ class KafkaSource:
             for tp, partition in self._active().items():
                 consumer.seek(tp, partition.read_offset)
             return None
+        return records
+
+    def _wait(self, consumer: Consumer, timeout_seconds: float) -> dict[TopicPartition, list[Any]]:
+        """New messages; nothing as soon as partitions were assigned that wait to be taken over,
+        as they are not fetched before."""
+        waits = max(1, round(timeout_seconds / WAIT_SECONDS))
+        records: dict[TopicPartition, list[Any]] = {}
+        for _ in range(waits):
+            records = consumer.poll(
+                1000 * timeout_seconds / waits, max_records=self.settings.poll_messages
+            )
+            if records or any(p.stage is Stage.TAKEOVER for p in self._partitions.values()):
+                break
         return records
 
     def _active(self) -> dict[TopicPartition, Partition]:
