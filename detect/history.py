@@ -123,7 +123,7 @@ class History:
         )
         for f in frames:
             self._scores.append(_Piece(f.start_ns, f.tick_ns, f.machines, (f.phase,), f.scores))
-        while len(self._values.kept) > 1 and self._nbytes() > self.limit_bytes:
+        while len(self._values.kept) > 1 and self.nbytes > self.limit_bytes:
             self._values.drop_oldest()
             start = self._values.kept[0].start_ns
             while self._scores.kept and self._scores.kept[0].end_ns <= start:
@@ -135,7 +135,9 @@ class History:
             while pieces.kept and pieces.kept[0].end_ns <= before_ns:
                 pieces.drop_oldest()
 
-    def _nbytes(self) -> int:
+    @property
+    def nbytes(self) -> int:
+        """Memory that values and scores take now."""
         return self._values.nbytes + self._scores.nbytes
 
     def metrics(

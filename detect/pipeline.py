@@ -262,6 +262,11 @@ class Pipeline:
         pipeline = self._jobs.get(job)
         return pipeline.history if pipeline else None
 
+    @property
+    def history_bytes(self) -> int:
+        """Memory that the history of all jobs takes now."""
+        return sum(p.history.nbytes for p in self._jobs.values() if p.history is not None)
+
     def take_frames(self) -> list[tuple[str, ScoreFrame]]:
         """Score frames of every job since the last call."""
         return [(job, frame) for job, p in self._jobs.items() for frame in p.take_frames()]

@@ -33,6 +33,8 @@ T = TypeVar("T")
 PASS_TIME_SECONDS = 1.0
 FIRST_RETRY_SECONDS = 0.5
 LONGEST_RETRY_SECONDS = 30.0
+MOST_HISTORY_BYTES = 4 << 20
+"""Ticks and scores that wait to be stored; more of them are stored at once."""
 MOST_FRAMES = 20_000
 """Score frames kept while the database does not answer."""
 
@@ -213,7 +215,9 @@ class Worker:
         now_ns = self.last_turn_ns = parts.database.clock()
         parts.metrics.heartbeat.set(now_ns / 1e9)
         settings = parts.settings
-        if self._is_due("history", settings.history_flush_seconds, now_ns):
+        # A worker that catches up brings hours within one interval.
+        full = parts.pipeline.history_bytes > MOST_HISTORY_BYTES
+        if full or self._is_due("history", settings.history_flush_seconds, now_ns):
             self._until_done("store", lambda: self._flush(now_ns))
             self._done("history", now_ns)
         if self._is_due("beat", settings.heartbeat_seconds, now_ns):

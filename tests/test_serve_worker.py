@@ -283,6 +283,21 @@ def test_memory_holds_only_the_history_that_is_not_stored(clock: HandClock) -> N
     assert after[1] > before[1]
 
 
+def test_much_history_is_stored_before_its_time(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.worker.MOST_HISTORY_BYTES", 100)
+    settings = WorkerSettings(id="w1", history_flush_seconds=1000)
+    source = ListSource(rows(low="m-2"), rows(start=30, low="m-2"))
+    worker = make_worker(source, clock, settings=settings)
+    _turn(worker)
+    _turn(worker)
+    assert worker.parts.pipeline.history_bytes == 0
+    stored = HistoryStore(worker.parts.database).span("llama")
+    assert stored is not None
+    assert stored[1] - stored[0] > 40 * SECOND
+
+
 def test_history_survives_a_failed_flush(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = make_worker(ListSource(rows()), clock)
     original, failures = Board.flush, [OperationalError("x", {}, Exception("away"))]
