@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from detect.pipeline import Pipeline
 from ingest.samples import Decoded
 from ingest.simulate import FaultSpec, JobSpec, LiveJob, StepSpec
-from replay.view.words import alert_headline, evidence_sentence
+from replay.view.words import alert_headline, evidence_sentence, fault_sentence
 from serve.build import Sources
 from serve.config import Config
 from serve.runtime import Runtime, build_runtime
@@ -195,6 +195,8 @@ class Teller:
             f"{alert['changed_at'][11:19]}  {word}: {alert_headline(alert)}, job {alert['job']}"
         ]
         lines += [f"          {evidence_sentence(item)}" for item in alert["evidence"][:4]]
+        if alert["fault_types"]:
+            lines.append(f"          {fault_sentence(alert)}")
         if alert["recommended_action"]:
             lines.append(f"          {alert['recommended_action']}")
         lines.append(f"          {alert['links']['page']}")

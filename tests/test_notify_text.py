@@ -25,7 +25,7 @@ def test_a_whole_message_reads_top_down() -> None:
         " (0.0001 false alarms per job-week)\n"
         "\n"
         "Confidence: a healthy job would show this about once in 192 years.\n"
-        "Likely fault: ecc error (40%).\n"
+        "Likely fault: ECC error (40%).\n"
         "\n"
         "Evidence:\n"
         "  tensor activity 0.02, peers 0.55 since 22:12:50\n"
@@ -82,7 +82,7 @@ def test_confidence_is_a_rate_of_false_alarms(rate: float | None, words: str) ->
 def test_the_likeliest_fault_types_come_first() -> None:
     types = (("aoc_error", 0.1), ("nic_dropout", 0.7), ("hdfs_error", 0.15), ("x", 0.05))
     plain = message(make_note(alert_fields={"fault_types": types}), START_NS).plain
-    assert "Likely fault: nic dropout (70%), hdfs error (15%), aoc error (10%).\n" in plain
+    assert "Likely fault: NIC dropout (70%), HDFS error (15%), optical cable error (10%).\n" in plain
 
 
 def test_a_resolved_message_accuses_and_proposes_nothing() -> None:

@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from ingest.simulate import FAULT_TYPES
 from replay.view.words import (
     alert_headline,
     clock_time,
     evidence_sentence,
+    fault_sentence,
+    fault_title,
     format_value,
     metric_title,
     rate_sentence,
@@ -134,3 +137,27 @@ def test_names_become_one_path_segment() -> None:
 
 def test_a_name_as_a_pattern_escapes_brackets() -> None:
     assert literal_pattern("rack[1]") == "rack[[]1]"
+
+
+@pytest.mark.parametrize(
+    ("types", "words"),
+    [
+        ((), ""),
+        ((("thermal_throttling", 0.82), ("ecc_error", 0.1)), "probably thermal throttling (82 %)"),
+        (
+            (("ecc_error", 0.41), ("cuda_execution_error", 0.33), ("hdfs_error", 0.1)),
+            "probably ECC error or CUDA execution error (41 %, 33 %)",
+        ),
+        (
+            (("hdfs_error", 0.2), ("ecc_error", 0.3), ("nic_dropout", 0.09), ("disk_slow", 0.08)),
+            "probably ECC error, HDFS error or NIC dropout (30 %, 20 %, 9 %)",
+        ),
+    ],
+)
+def test_fault_types_in_a_sentence(types: tuple[tuple[str, float], ...], words: str) -> None:
+    alert = {"fault_types": [{"type": t, "probability": p} for t, p in types]}
+    assert fault_sentence(alert) == words
+
+
+def test_every_type_of_fault_has_a_readable_name() -> None:
+    assert all("_" not in fault_title(t) and fault_title(t) for t in FAULT_TYPES)

@@ -58,6 +58,23 @@ _MANIFESTATIONS = {
     "unknown": "unlike its peers",
 }
 
+_FAULTS = {
+    "ecc_error": "ECC error",
+    "cuda_execution_error": "CUDA execution error",
+    "gpu_execution_error": "GPU execution error",
+    "pcie_downgrading": "PCIe downgrading",
+    "nic_dropout": "NIC dropout",
+    "hdfs_error": "HDFS error",
+    "gpu_card_drop": "GPU card drop",
+    "nvlink_error": "NVLink error",
+    "aoc_error": "optical cable error",
+    "cpu_contention": "CPU contention",
+    "disk_slow": "slow disk",
+}
+_ENOUGH = 0.6
+"""So much probability together, and no further type is named in a sentence."""
+_MOST_TYPES = 3
+
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
@@ -156,6 +173,28 @@ def rate_sentence(rate: float | None) -> str:
     return f"a healthy job would show this about once in {weeks / 52:,.0f} years"
 
 
+def fault_title(kind: str) -> str:
+    """A type of fault for people: ``pcie_downgrading`` is ``PCIe downgrading``."""
+    return _FAULTS.get(kind) or plain_words(kind)
+
+
+def fault_sentence(alert: Mapping[str, Any]) -> str:
+    """``probably ECC error or CUDA execution error (41 %, 33 %)``; empty where nothing is known."""
+    given = sorted(alert.get("fault_types") or [], key=lambda t: -(t["probability"] or 0.0))
+    names, chances, total = [], [], 0.0
+    for item in given[:_MOST_TYPES]:
+        chance = float(item["probability"] or 0.0)
+        names.append(fault_title(str(item["type"])))
+        chances.append(f"{chance * 100:.0f} %")
+        total += chance
+        if total >= _ENOUGH:
+            break
+    if not names:
+        return ""
+    listed = " or ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    return f"probably {listed} ({', '.join(chances)})"
+
+
 def plain_words(identifier: str) -> str:
     """``pcie_downgrading`` as ``pcie downgrading``."""
     return identifier.replace("_", " ")
@@ -168,6 +207,8 @@ FILTERS = {
     "manifestation_word": manifestation_word,
     "rate_sentence": rate_sentence,
     "clock_time": clock_time,
+    "fault_title": fault_title,
+    "fault_sentence": fault_sentence,
     "plain_words": plain_words,
     "format_value": format_value,
 }

@@ -14,7 +14,7 @@ from replay.view.words import (
     alert_headline,
     clock_time,
     evidence_sentence,
-    plain_words,
+    fault_title,
     rate_sentence,
 )
 from serve.actions import ActionSettings, Command, propose
@@ -157,7 +157,7 @@ def _notes(note: Note, now_ns: int) -> list[str]:
 def _likely(alert: dict[str, Any]) -> str:
     """The fault types that detection holds for possible, the likeliest first."""
     types = sorted(alert.get("fault_types") or [], key=lambda item: -item["probability"])
-    words = [f"{plain_words(t['type'])} ({t['probability']:.0%})" for t in types[:3]]
+    words = [f"{fault_title(t['type'])} ({t['probability']:.0%})" for t in types[:3]]
     return f"Likely fault: {', '.join(words)}." if words else ""
 
 
