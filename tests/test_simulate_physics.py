@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ingest.simulate import FaultSpec, JobSpec, LiveJob, StepSpec
+from ingest.simulate import FaultSpec, JobSpec, LiveJob, StepSpec, simulate
 from ingest.simulate.cluster import build_cluster
 from ingest.simulate.effects import Slow, Stop
 from ingest.simulate.occupancy import Stopped, cumulative
@@ -280,3 +280,21 @@ def test_a_job_that_starts_loads_before_it_computes() -> None:
     early = at_rest(job, table, "gpu_tensor_active_ratio", 0.0, 40.0)
     late = at_rest(job, table, "gpu_tensor_active_ratio", 150.0, 300.0)
     assert max(early) < 0.1 * min(late)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_gpu_shows_a_crash_by_itself_unless_the_whole_machine_goes_down(seed: int) -> None:
+    fault = FaultSpec("cuda_execution_error", (1,), 2, 60.0, "crash", halt_after_s=None)
+    spec = quiet(
+        machines=3, minutes=2.0, per_gpu=True, faults=(fault,), metrics=("gpu_utilization_ratio",)
+    )
+    incident = simulate(spec, seed)
+    late = incident.table.sort_by("ts").slice(incident.table.num_rows * 7 // 8)
+    faulty = incident.label["faulty_machines"][0]
+    rests = {
+        row["gpu"]
+        for row in late.to_pylist()
+        if row["machine"] == faulty and row["gpu_utilization_ratio"] < 0.1
+    }
+    assert rests == ({2} if incident.gpu == 2 else set(range(8)))
+    assert incident.gpu in (2, None)

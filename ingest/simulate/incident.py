@@ -14,11 +14,15 @@ from ingest.simulate.spec import TELEMETRY_FAULTS, FaultSpec, JobSpec
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """``table`` as in `ingest.samples`; ``label`` and ``topology`` as in a recording's JSON."""
+    """``table`` as in `ingest.samples`; ``label`` and ``topology`` as in a recording's JSON.
+
+    ``gpu`` is the GPU that shows the fault by itself, see `LiveJob.gpu`.
+    """
 
     table: pa.Table
     label: dict[str, Any]
     topology: dict[str, Any]
+    gpu: int | None = None
 
 
 def simulate(spec: JobSpec, seed: int) -> Incident:
@@ -29,7 +33,7 @@ def simulate(spec: JobSpec, seed: int) -> Incident:
     """
     job = LiveJob(spec, seed)
     table = job.step(spec.minutes * 60.0)
-    return Incident(table, label_of(job), job.cluster.topology)
+    return Incident(table, label_of(job), job.cluster.topology, job.gpu)
 
 
 def label_of(job: LiveJob) -> dict[str, Any]:

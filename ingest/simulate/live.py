@@ -55,6 +55,7 @@ class LiveJob:
         self._now = 0.0
         self._effects: list[Effect] = []
         self._faults: list[FaultSpec] = []
+        self._gpu: int | None = None
         self._halt_s: float | None = None
         for slot in (0, 1):
             self._effects += events_of_slot(spec, seed, slot)
@@ -78,6 +79,15 @@ class LiveJob:
     def faults(self) -> tuple[FaultSpec, ...]:
         """The faults so far, with their onsets."""
         return tuple(self._faults)
+
+    @property
+    def gpu(self) -> int | None:
+        """The GPU that a fault slows, stops or silences by itself, None if there is none.
+
+        Where the launcher takes all processes of the machine down at once, nothing in the
+        telemetry tells the GPU at fault from its neighbours.
+        """
+        return self._gpu
 
     @property
     def halt_s(self) -> float | None:
@@ -172,6 +182,8 @@ class LiveJob:
         halts = [e.at_s for e in effects if isinstance(e, Halt)]
         if halts:
             self._halt_s = min([*halts, *([self._halt_s] if self._halt_s is not None else [])])
+        if any(isinstance(e, Slow | Stop | Observe) and e.gpu is not None for e in effects):
+            self._gpu = fault.gpu
         self._effects += effects
         self._faults.append(fault)
 

@@ -23,8 +23,9 @@ class Row:
     """The result of one detector on one incident; plain data, one line of the cache.
 
     ``named_group``: the deciding alert is a group and right. ``named_gpu``: it is right and
-    names the GPU at fault; None where no GPU is at fault or seen. ``hardware_verdicts`` are
-    alerts of any kind that page or name a machine.
+    names the GPU at fault; None where no GPU shows the fault by itself (with the processes of
+    the whole machine gone, its GPUs look alike). ``hardware_verdicts`` are alerts of any kind
+    that page or name a machine.
     """
 
     id: str

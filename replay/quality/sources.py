@@ -52,7 +52,7 @@ class InMemory:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A recording and what its label does not say: the type of fault and the GPU at fault."""
+    """A recording and what its label does not say: the type of fault, the GPU that shows it."""
 
     recording: Replayable
     fault_type: str | None
@@ -88,10 +88,8 @@ class Simulated:
             name, _label(incident.label), incident.table, catalogue, incident.topology
         )
         fault = spec.faults[0] if spec.faults else None
-        seen = fault is not None and spec.per_gpu
-        return Opened(
-            recording, fault.type if fault else None, fault.gpu if fault and seen else None
-        )
+        seen = incident.gpu if spec.per_gpu else None
+        return Opened(recording, fault.type if fault else None, seen)
 
     def available(self, data: Path) -> bool:  # noqa: ARG002
         """Always."""
