@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -68,6 +69,15 @@ class Alert:
     pages: bool = True
     shared: str | None = None
     note: str = ""
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> Alert:
+        """From `dataclasses.asdict`, whose tuples may have become lists."""
+        fields = dict(tree)
+        fields["machines"] = tuple(fields["machines"])
+        fields["evidence"] = tuple(Evidence(**row) for row in fields["evidence"])
+        fields["fault_types"] = tuple((str(t), float(p)) for t, p in fields["fault_types"])
+        return cls(**fields)
 
     def with_status(self, status: Status) -> Alert:
         """The same alert in another state."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -122,15 +121,6 @@ class AlertBook:
 
     def restore(self, state: State) -> None:
         """Inverse of `snapshot`."""
-        alerts = [_alert(data) for data in state["open"]]
+        alerts = [Alert.from_tree(data) for data in state["open"]]
         self._open = {alert.machines[0]: alert for alert in alerts}
         self._seen = {machine: int(at) for machine, at in state["seen"].items()}
-
-
-def _alert(data: dict[str, Any]) -> Alert:
-    """An alert from `dataclasses.asdict`, whose tuples may have become lists."""
-    fields = dict(data)
-    fields["machines"] = tuple(fields["machines"])
-    fields["evidence"] = tuple(Evidence(**row) for row in fields["evidence"])
-    fields["fault_types"] = tuple((str(t), float(p)) for t, p in fields["fault_types"])
-    return Alert(**fields)
