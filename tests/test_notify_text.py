@@ -82,7 +82,9 @@ def test_confidence_is_a_rate_of_false_alarms(rate: float | None, words: str) ->
 def test_the_likeliest_fault_types_come_first() -> None:
     types = (("aoc_error", 0.1), ("nic_dropout", 0.7), ("hdfs_error", 0.15), ("x", 0.05))
     plain = message(make_note(alert_fields={"fault_types": types}), START_NS).plain
-    assert "Likely fault: NIC dropout (70%), HDFS error (15%), optical cable error (10%).\n" in plain
+    assert (
+        "Likely fault: NIC dropout (70%), HDFS error (15%), optical cable error (10%).\n" in plain
+    )
 
 
 def test_a_resolved_message_accuses_and_proposes_nothing() -> None:

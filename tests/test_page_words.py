@@ -149,6 +149,10 @@ def test_a_name_as_a_pattern_escapes_brackets() -> None:
             "probably ECC error or CUDA execution error (41 %, 33 %)",
         ),
         (
+            (("ecc_error", 0.61), ("cuda_execution_error", 0.22), ("hdfs_error", 0.05)),
+            "probably ECC error or CUDA execution error (61 %, 22 %)",
+        ),
+        (
             (("hdfs_error", 0.2), ("ecc_error", 0.3), ("nic_dropout", 0.09), ("disk_slow", 0.08)),
             "probably ECC error, HDFS error or NIC dropout (30 %, 20 %, 9 %)",
         ),

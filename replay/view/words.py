@@ -71,8 +71,8 @@ _FAULTS = {
     "cpu_contention": "CPU contention",
     "disk_slow": "slow disk",
 }
-_ENOUGH = 0.6
-"""So much probability together, and no further type is named in a sentence."""
+_ENOUGH, _NOTABLE = 0.6, 0.15
+"""So much probability together, and only a type as probable as that is named beside."""
 _MOST_TYPES = 3
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -184,11 +184,11 @@ def fault_sentence(alert: Mapping[str, Any]) -> str:
     names, chances, total = [], [], 0.0
     for item in given[:_MOST_TYPES]:
         chance = float(item["probability"] or 0.0)
+        if total >= _ENOUGH and chance < _NOTABLE:
+            break
         names.append(fault_title(str(item["type"])))
         chances.append(f"{chance * 100:.0f} %")
         total += chance
-        if total >= _ENOUGH:
-            break
     if not names:
         return ""
     listed = " or ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
