@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from detect.alert import Alert, AlertChange, Evidence, VerdictKind
 from detect.explain import ACTIONS, Explanation, explain, manifestation
+from detect.fault_types import fault_types
 from detect.identity import alert_id
 from detect.panel import PanelEvidence
 from detect.phase import JobPhase
@@ -337,12 +338,13 @@ class Decision:
         return AlertChange("opened", alert, st.at_ns)
 
     def _complete(self, alert: Alert, fused: float, machines: int) -> Alert:
-        """What follows from the evidence: score and rate, proposed action."""
+        """What follows from the evidence: score and rate, likely faults, proposed action."""
         rate = max(self.model.false_alarm_rate(fused, machines), LOWEST_RATE)
         return replace(
             alert,
             score=-math.log10(rate),
             false_alarms_per_job_week=rate,
+            fault_types=fault_types(alert),
             recommended_action=ACTIONS[alert.manifestation],
         )
 

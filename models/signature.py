@@ -2,14 +2,15 @@
 
 A multinomial logistic regression whose coefficients are learned from labelled incidents
 (`replay.train_fault_types`), scaled to be calibrated (temperature scaling: Guo et al., ICML 2017,
-section 4.2) and kept as JSON. Inference is one matrix product.
+section 4.2), mixed with the types' published shares and kept as JSON. Inference is one matrix
+product.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
@@ -22,48 +23,87 @@ from numpy.typing import NDArray
 from models.evidence_model import ModelError
 
 FORMAT = "weaklink-fault-types"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+SHIPPED = "fault_types.json"
 
-FAMILIES: tuple[str, ...] = (
-    "power", "compute", "clock", "thermal", "memory", "pcie", "nvlink", "network", "cpu",
-    "host_memory", "disk", "tcp",
+SOURCES: tuple[str, ...] = (
+    "power", "compute", "tensor", "memory_traffic", "clock", "thermal", "memory", "pcie", "nvlink",
+    "network", "pause_frames", "cpu", "host_memory", "disk", "tcp",
 )  # fmt: skip
-PAUSE_FRAMES = "pause_frames"
-"""Pause frames speak of another trouble than the traffic of the same network."""
-SOURCES: tuple[str, ...] = (*FAMILIES, PAUSE_FRAMES)
-DIRECTIONS: tuple[str, ...] = ("high", "low")
-MANIFESTATIONS: tuple[str, ...] = ("fail_stop", "fail_slow", "fail_hang", "silent", "unknown")
-KNOWN_SHARE = 0.5
-"""Evidence of which less comes from known metrics has no signature."""
+"""Metric families of the catalogue, finer where parts of one family speak of different things."""
+WAYS: tuple[str, ...] = ("high", "low", "gone")
+MANIFESTATIONS: tuple[str, ...] = ("fail_stop", "fail_slow", "fail_hang", "silent")
+GONE_RATIO = 0.45
+"""Below this ratio to the peers a low value is one of a machine (or job) that rests."""
+ONE_OF_EIGHT = (0.80, 0.93)
+"""The ratio to the peers that a machine's mean has when one GPU of eight rests."""
+KNOWN_SHARE = 0.6
+"""Evidence of which less comes from what the model has learned has no known signature."""
 
 FEATURES: tuple[str, ...] = (
-    *(f"{source}:{direction}" for source in SOURCES for direction in DIRECTIONS),
+    *(f"{source}:{way}" for source in SOURCES for way in WAYS),
     *(f"manifestation:{name}" for name in MANIFESTATIONS),
     "group",
     "one_gpu",
+    "one_of_eight",
+    "age",
 )
-"""Names of the features, in order: shares of the evidence, then zeros and ones."""
+"""Names of the features, in order."""
+CELLS = len(SOURCES) * len(WAYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """One metric of the evidence: whose it is, which way it lies, by how much.
+
+    ``ratio`` is the value relative to the peers' median, None where there is none; ``share``
+    its part of the evidence.
+    """
+
+    source: str
+    direction: str
+    share: float
+    ratio: float | None
+
+    @property
+    def cell(self) -> str | None:
+        """Its feature; None if the metric is not known."""
+        if self.source not in SOURCES or self.direction not in ("high", "low"):
+            return None
+        gone = self.direction == "low" and self.ratio is not None and self.ratio < GONE_RATIO
+        return f"{self.source}:{'gone' if gone else self.direction}"
 
 
 def features(
-    shares: Mapping[tuple[str, str], float], manifestation: str, *, group: bool, one_gpu: bool
-) -> NDArray[np.float64] | None:
-    """``float64 [F]`` as in `FEATURES`; None where the evidence is of unknown metrics.
+    witnesses: Sequence[Witness],
+    manifestation: str,
+    *,
+    group: bool,
+    one_gpu: bool,
+    age_seconds: float,
+) -> NDArray[np.float64]:
+    """``float64 [F]`` as in `FEATURES`, each 0..1.
 
-    ``shares`` are parts of the evidence by (source, direction); they are taken relative to
-    their sum.
+    Of each cell the root of its share of the known evidence: that a metric speaks at all tells
+    more than how much of the evidence it is, which depends on what else the job reports.
+    ``age_seconds`` is how long the evidence took to suffice.
     """
-    known = {k: v for k, v in shares.items() if k[0] in SOURCES and k[1] in DIRECTIONS}
-    total, of_known = sum(shares.values()), sum(known.values())
-    if manifestation != "silent" and (of_known <= 0 or of_known < KNOWN_SHARE * total):
-        return None
     out = dict.fromkeys(FEATURES, 0.0)
-    for (source, direction), share in known.items():
-        out[f"{source}:{direction}"] += share / of_known
+    total = sum(w.share for w in witnesses if w.cell is not None)
+    for w in witnesses:
+        if w.cell is None or total <= 0:
+            continue
+        out[w.cell] += w.share / total
+        low, high = ONE_OF_EIGHT
+        if w.cell.endswith(":low") and w.ratio is not None and low <= w.ratio <= high:
+            out["one_of_eight"] += w.share / total
+    x = np.array(list(out.values()))
+    x[:CELLS] = np.sqrt(x[:CELLS])
     if manifestation in MANIFESTATIONS:
-        out[f"manifestation:{manifestation}"] = 1.0
-    out["group"], out["one_gpu"] = float(group), float(one_gpu)
-    return np.array(list(out.values()))
+        x[FEATURES.index(f"manifestation:{manifestation}")] = 1.0
+    x[FEATURES.index("group")], x[FEATURES.index("one_gpu")] = group, one_gpu
+    x[FEATURES.index("age")] = min(1.0, math.log10(1.0 + max(0.0, age_seconds)) / 3.0)
+    return x
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +115,29 @@ class SignatureModel:
     types
         Types of fault, length K.
     weights, bias
-        ``[K][F]`` and ``[K]``, calibrated: the softmax of ``weights @ x + bias`` is the
-        probability of each type.
+        ``[K][F]`` and ``[K]``, calibrated: the softmax of ``weights @ x + bias``.
+    prior
+        ``[K]``, the types' shares among all incidents; sums to 1.
+    doubt
+        The part of every probability that comes from the prior whatever the evidence says:
+        clusters differ from what the model was trained on.
+    learned
+        Cells (features of evidence) that enough examples had.
     confidence
-        Below this probability of the most probable type nothing is said.
-    least
-        Types less probable than this are not listed.
+        Nothing is said unless the two most probable types together reach this.
+    least, most
+        Types less probable than ``least`` are not listed, nor more than ``most`` types.
     """
 
     types: tuple[str, ...]
     weights: tuple[tuple[float, ...], ...]
     bias: tuple[float, ...]
-    confidence: float = 0.4
-    least: float = 0.05
+    prior: tuple[float, ...]
+    learned: tuple[str, ...]
+    doubt: float = 0.05
+    confidence: float = 0.55
+    least: float = 0.08
+    most: int = 4
     trained_on: dict[str, Any] = field(default_factory=dict)
     quality: dict[str, Any] = field(default_factory=dict)
 
@@ -95,17 +145,31 @@ class SignatureModel:
         """``float64 [K]``, sums to 1."""
         logits = np.array(self.weights) @ x + np.array(self.bias)
         odds = np.exp(logits - logits.max())
-        return np.asarray(odds / odds.sum())
+        prior = np.array(self.prior)
+        return np.asarray((1.0 - self.doubt) * odds / odds.sum() + self.doubt * prior)
 
-    def say(self, x: NDArray[np.float64] | None) -> tuple[tuple[str, float], ...]:
+    def knows(self, witnesses: Sequence[Witness], manifestation: str) -> bool:
+        """Whether evidence is of a kind that was learned: most of it lies in learned cells."""
+        if manifestation == "silent":
+            return True
+        total = sum(w.share for w in witnesses)
+        return 0 < total * KNOWN_SHARE <= sum(w.share for w in witnesses if w.cell in self.learned)
+
+    def say(self, x: NDArray[np.float64]) -> tuple[tuple[str, float], ...]:
         """Probable types, most probable first; empty where nothing can be said."""
-        if x is None:
+        if not self.types:
             return ()
         p = self.probabilities(x)
-        if p.max() < self.confidence:
-            return ()
         order = sorted(range(len(p)), key=lambda k: (-float(p[k]), self.types[k]))
-        return tuple((self.types[k], round(float(p[k]), 3)) for k in order if p[k] >= self.least)
+        if sum(float(p[k]) for k in order[:2]) < self.confidence:
+            return ()
+        listed = [k for k in order if p[k] >= self.least][: self.most]
+        return tuple((self.types[k], round(float(p[k]), 3)) for k in listed)
+
+    @classmethod
+    def silent(cls) -> SignatureModel:
+        """Knows no type and says nothing."""
+        return cls((), (), (), (), ())
 
     def save(self, path: Path) -> None:
         """Write JSON."""
@@ -135,29 +199,24 @@ class SignatureModel:
                 types=tuple(data.pop("types")),
                 weights=tuple(tuple(map(float, row)) for row in data.pop("weights")),
                 bias=tuple(map(float, data.pop("bias"))),
+                prior=tuple(map(float, data.pop("prior"))),
+                learned=tuple(data.pop("learned")),
                 **data,
             )
         except (TypeError, KeyError, ValueError) as error:
             raise ModelError(f"{origin}: {error!r}") from error
-        numbers = [*model.bias, *(w for row in model.weights for w in row)]
+        numbers = [*model.bias, *model.prior, *(w for row in model.weights for w in row)]
         shaped = all(len(row) == len(FEATURES) for row in model.weights)
-        if not shaped or not len(model.types) == len(model.weights) == len(model.bias):
+        sizes = {len(model.types), len(model.weights), len(model.bias), len(model.prior)}
+        if not shaped or len(sizes) != 1:
             raise ModelError(f"{origin}: weights do not fit types and features")
         if not all(math.isfinite(n) for n in numbers):
             raise ModelError(f"{origin}: a weight is not a number")
         return model
 
 
-def summed_shares(rows: Sequence[tuple[str, str, float]]) -> dict[tuple[str, str], float]:
-    """Shares summed by (source, direction)."""
-    out: dict[tuple[str, str], float] = {}
-    for source, direction, share in rows:
-        out[source, direction] = out.get((source, direction), 0.0) + share
-    return out
-
-
 @cache
 def shipped_signatures() -> SignatureModel:
     """The model in the wheel, learned from simulated incidents."""
-    resource = resources.files("models") / "data" / "fault_types.json"
+    resource = resources.files("models") / "data" / SHIPPED
     return SignatureModel.from_json(resource.read_text(), "shipped fault types")
