@@ -453,13 +453,9 @@ class Decision:
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
-        self.open = []
-        for row in tree["open"]:
-            data = dict(row["alert"])
-            data["machines"] = tuple(data["machines"])
-            data["evidence"] = tuple(Evidence(**e) for e in data["evidence"])
-            data["fault_types"] = tuple((t, p) for t, p in data["fault_types"])
-            self.open.append(OpenAlert(**{**row, "alert": Alert(**data)}))
+        self.open = [
+            OpenAlert(**{**row, "alert": Alert.from_tree(row["alert"])}) for row in tree["open"]
+        ]
         self._crossed_ns = tree["crossed_ns"]
         self._past = {m: (top, at_ns) for m, top, at_ns in tree["past"]}
         self.silence.restore(tree["silence"])
@@ -467,7 +463,7 @@ class Decision:
 
 def _faded(top: float, at_ns: int, now_ns: int) -> float:
     """What is left of the score of something that went by itself."""
-    return HABIT * top * 2.0 ** (-(now_ns - at_ns) / 1e9 / HABIT_HALF_LIFE_SECONDS)
+    return HABIT * top * math.exp2(-(now_ns - at_ns) / 1e9 / HABIT_HALF_LIFE_SECONDS)
 
 
 def _silent_explanation(since_ns: int) -> Explanation:

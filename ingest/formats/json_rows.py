@@ -249,8 +249,8 @@ class _Batch:
 
 def _extended(items: Sequence[T], more: Sequence[T]) -> list[T]:
     """``items`` itself, grown, if it is a list."""
-    grown = items if isinstance(items, list) else list(items)
-    grown += more
+    grown: list[T] = items if isinstance(items, list) else list(items)
+    grown.extend(more)
     return grown
 
 
