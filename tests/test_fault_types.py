@@ -170,7 +170,7 @@ def test_the_types_follow_from_the_alert_alone() -> None:
 
 
 def test_an_incident_is_simulated_the_same_again_and_kept_as_a_line(tmp_path: Path) -> None:
-    incident = Incident(101, 3, "cuda_execution_error")
+    incident = Incident(101, 0, "cuda_execution_error")
     first = example(incident)
     assert (first.fault, first.outcome) == ("cuda_execution_error", "right")
     assert write_line(first) == write_line(example(incident))
