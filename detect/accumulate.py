@@ -33,10 +33,13 @@ START = np.array([3.0, 3.5, 3.5, 3.5, 4.0])
 FULL = np.array([6.0, 7.0, 7.0, 7.0, 8.0])
 DECAY = 0.7
 LEAK_SECONDS = 900.0
-"""What takes longer to gather is no fast change: a clock beside the others', a role."""
+SHAPE_LEAK_SECONDS = 450.0
+"""What takes longer to gather is no change: a clock beside the others', a role."""
 ECHO_SECONDS = 120.0
-CAP = np.array([3.0, 3.0, 1.5, 3.0, 3.0])
-"""Most evidence by test: a small difference alone names nobody."""
+CAP = np.array([3.0, 3.0, 1.5, 1.5, 3.0])
+"""Most evidence by test: a small difference alone, or a lasting one, names nobody."""
+FAR = 2.0
+"""Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
 ALIKE_FAMILY = {"thermal": "power"}
 HOST_ALONE = 0.8
 USUAL_FAMILIES = 5.0
@@ -180,9 +183,12 @@ class EvidenceSums:
         np.minimum(taken, -back, out=taken)
         total -= taken
         total[FAST] *= np.exp(passed * np.float32(-1.0 / LEAK_SECONDS))
+        total[SHAPE] *= np.exp(passed * np.float32(-1.0 / SHAPE_LEAK_SECONDS))
         total += grow
         if max(total.max(initial=0.0), -total.min(initial=0.0)) > self._least_cap:
             cap = _by_test(CAP) * self.state["needed"][:, :, rows]
+            far = np.abs(z[LEVEL]) >= float(FAR * FULL[LEVEL])
+            cap[LEVEL] += cap[LEVEL] * far
             np.minimum(total, cap, out=total)
             np.maximum(total, -cap, out=total)
 

@@ -71,8 +71,8 @@ class MinderSettings:
 
     @classmethod
     def best(cls) -> MinderSettings:
-        """The best settings found for it: every tick, threshold scaled with N."""
-        return cls(threshold=3.0, ceiling_share=0.9, call_seconds=None)
+        """The best found by `replay.tune_minder`: every tick, nearly the largest score there is."""
+        return cls(threshold=8.0, ceiling_share=0.99, continuity_seconds=120.0, call_seconds=None)
 
 
 class MinderScorer:

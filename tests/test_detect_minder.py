@@ -31,6 +31,9 @@ PLAIN = MinderModel(
 )
 
 
+EVERY_TICK = MinderSettings(threshold=3.0, ceiling_share=0.9, call_seconds=None)
+
+
 def run(
     block: TickBlock, how: MinderSettings, model: MinderModel = PLAIN
 ) -> list[tuple[str, str | None, float]]:
@@ -123,7 +126,7 @@ def test_the_published_settings_name_it_at_once_if_the_call_is_late_enough() -> 
 
 def test_judged_at_every_tick_the_alert_comes_right_after_four_minutes() -> None:
     block = block_of(faulty_values(12, 900, row=4, onset=200))
-    assert run(block, MinderSettings.best()) == [("opened", "m004", 441.0)]
+    assert run(block, EVERY_TICK) == [("opened", "m004", 441.0)]
 
 
 @pytest.mark.parametrize("count", [4, 8, 10])
@@ -134,13 +137,13 @@ def test_the_published_threshold_is_dead_below_eleven_machines(count: int) -> No
 
 def test_the_scaled_threshold_works_with_four_machines() -> None:
     block = block_of(faulty_values(4, 500, row=1, onset=100))
-    assert run(block, MinderSettings.best()) == [("opened", "m001", 341.0)]
+    assert run(block, EVERY_TICK) == [("opened", "m001", 341.0)]
 
 
 def test_a_healthy_job_is_quiet() -> None:
     block = block_of(healthy_values(16, 900))
     assert run(block, MinderSettings.published()) == []
-    assert run(block, MinderSettings.best()) == []
+    assert run(block, EVERY_TICK) == []
 
 
 def test_a_break_of_one_tick_starts_the_four_minutes_again() -> None:
@@ -148,13 +151,13 @@ def test_a_break_of_one_tick_starts_the_four_minutes_again() -> None:
     values = np.ones((3, 12, 700))
     values[:, 4, 100:] = 0.3
     values[:, 4, 300:312] = 1.0
-    assert run(block_of(values), MinderSettings.best()) == [("opened", "m004", 553.0)]
+    assert run(block_of(values), EVERY_TICK) == [("opened", "m004", 553.0)]
 
 
 def test_the_alert_ends_when_the_machine_is_like_its_peers_again() -> None:
     values = faulty_values(12, 900, row=4, onset=100)
     values[:, :, 500:] = healthy_values(12, 400)
-    changes = run(block_of(values), MinderSettings.best())
+    changes = run(block_of(values), EVERY_TICK)
     assert [c[:2] for c in changes] == [("opened", "m004"), ("resolved", "m004")]
     # 4 minutes after the last window that still saw the fault, or a little later by noise.
     assert 740.0 <= changes[1][2] <= 800.0
@@ -177,7 +180,7 @@ def test_the_first_metric_in_the_learned_order_decides() -> None:
     assert METRICS[1:] == ("gpu_power_watts", "gpu_tensor_active_ratio")
     for order, machine in ((METRICS[1:], "m007"), (METRICS[:0:-1], "m004")):
         model = replace(PLAIN, metrics=order)
-        for how in (MinderSettings.published(), MinderSettings.best()):
+        for how in (MinderSettings.published(), EVERY_TICK):
             changes = minder_detector("job", CATALOGUE, how, model).update(block)
             assert [c.alert.machine for c in changes] == [machine]
             assert changes[0].alert.evidence[0].metric == order[0]
@@ -185,7 +188,7 @@ def test_the_first_metric_in_the_learned_order_decides() -> None:
 
 def test_the_alert_states_onset_and_evidence_against_the_peers() -> None:
     block = block_of(faulty_values(12, 500, row=4, onset=150))
-    (change,) = minder_detector("job", CATALOGUE, MinderSettings.best(), PLAIN).update(block)
+    (change,) = minder_detector("job", CATALOGUE, EVERY_TICK, PLAIN).update(block)
     alert = change.alert
     assert alert.onset_ns == START_NS + 150 * SECOND
     assert alert.verdict == "machine"
@@ -203,7 +206,7 @@ def test_the_alert_states_onset_and_evidence_against_the_peers() -> None:
 
 def test_one_alert_a_machine_until_it_clears() -> None:
     block = block_of(faulty_values(12, 1400, row=4, onset=100))
-    assert len(run(block, MinderSettings.best())) == 1
+    assert len(run(block, EVERY_TICK)) == 1
     assert len(run(block, MinderSettings.published())) == 1
 
 
@@ -211,25 +214,25 @@ def test_windows_count_ticks_and_continuity_counts_seconds() -> None:
     values = faulty_values(12, 60, row=4, onset=20)
     block = block_of(values, tick_ns=15 * SECOND)
     # More than 240 s are 17 ticks of 15 s.
-    assert run(block, MinderSettings.best()) == [("opened", "m004", 37 * 15.0)]
+    assert run(block, EVERY_TICK) == [("opened", "m004", 37 * 15.0)]
 
 
 def test_a_job_without_minder_s_metrics_is_judged_on_those_it_has() -> None:
     values = faulty_values(12, 500, row=4, onset=100)
     block = block_of(values, metrics=("a_made_up", "b_made_up", "c_made_up"))
-    assert run(block, MinderSettings.best(), shipped_minder_model()) == [("opened", "m004", 341.0)]
+    assert run(block, EVERY_TICK, shipped_minder_model()) == [("opened", "m004", 341.0)]
 
 
 def test_a_gap_is_filled_and_does_not_break_the_four_minutes() -> None:
     values = faulty_values(12, 500, row=4, onset=100)
     values[:, 4, 200:230] = np.nan
-    assert run(block_of(values), MinderSettings.best()) == [("opened", "m004", 341.0)]
+    assert run(block_of(values), EVERY_TICK) == [("opened", "m004", 341.0)]
     assert run(block_of(values), MinderSettings.published()) == [("opened", "m004", 400.0)]
 
 
 def test_the_latent_can_be_compared_instead_of_the_reconstruction() -> None:
     block = block_of(faulty_values(12, 500, row=4, onset=100))
-    how = replace(MinderSettings.best(), compare="latent")
+    how = replace(EVERY_TICK, compare="latent")
     assert [c[1] for c in run(block, how, shipped_minder_model())] == ["m004"]
     with pytest.raises(ValueError, match="'identity' has no latent"):
         minder_detector("job", CATALOGUE, how, PLAIN)
@@ -246,9 +249,7 @@ def test_a_denoiser_that_adapts_cannot_be_called_on_overlapping_minutes() -> Non
 def test_one_job_s_noise_is_not_learned_by_another() -> None:
     model = replace(PLAIN, denoisers=dict.fromkeys(MINDER_METRICS, registry.denoiser("online")))
     before = model.denoisers[METRICS[0]].state()
-    minder_detector("job", CATALOGUE, MinderSettings.best(), model).update(
-        block_of(healthy_values(4, 100))
-    )
+    minder_detector("job", CATALOGUE, EVERY_TICK, model).update(block_of(healthy_values(4, 100)))
     assert model.denoisers[METRICS[0]].state()["seen"] == before["seen"] == 0
 
 

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from detect.accumulate import (
     CAP,
     ECHO_SECONDS,
+    FAR,
     FULL,
     HOST_ALONE,
     LEAK_SECONDS,
     MOST_PATIENCE,
     OWN_PEAKS,
+    SHAPE_LEAK_SECONDS,
     START,
     STEP_MOST,
     EvidenceSums,
@@ -120,8 +122,19 @@ def test_evidence_below_the_peers_counts_as_much_more_as_the_metric_says() -> No
 def test_evidence_is_bounded_so_that_it_can_be_taken_back() -> None:
     sums = add(fresh(), residuals(50.0), 1500)
     size = np.abs(sums.state["total"]).max(axis=(1, 2))
-    assert (size <= CAP * MetricScale().holds).all()
+    most = CAP * MetricScale().holds
+    most[LEVEL] *= 2
+    assert (size <= most).all()
     assert size[DRIFT] < 2 * MetricScale().hold_drift < size[SLOW]
+
+
+def test_a_lasting_difference_alone_needs_to_be_far() -> None:
+    sums = fresh()
+    r = residuals(one(0, 1, 2 * FAR * FULL[LEVEL], LEVEL) + one(0, 2, FULL[LEVEL], LEVEL))
+    add(sums, r, 1500)
+    strength = sums.strength()[LEVEL, 0]
+    assert strength[1] == pytest.approx(2 * CAP[LEVEL])
+    assert strength[2] == pytest.approx(CAP[LEVEL])
 
 
 def test_an_excursion_that_ended_makes_patient_with_that_row() -> None:
@@ -261,13 +274,15 @@ def test_metrics_that_never_had_a_value_weigh_nothing(watched: tuple[str, ...]) 
     assert fused(more, strength) < fused(watched, strength)
 
 
-def test_a_fast_change_that_gathers_slowly_leaks_away() -> None:
+def test_a_change_that_gathers_slowly_leaks_away() -> None:
     sums = fresh()
     sums.state["total"][:, 0, 2] = 10.0
     r = residuals(np.broadcast_to(START[:, None, None], (TESTS, len(METRICS), ROWS)))
     add(sums, r, int(LEAK_SECONDS))
     assert sums.state["total"][FAST, 0, 2] == pytest.approx(10.0 / np.e, rel=0.01)
-    assert sums.state["total"][[SLOW, DRIFT, LEVEL, SHAPE], 0, 2] == pytest.approx(10.0)
+    left = 10.0 * np.exp(-LEAK_SECONDS / SHAPE_LEAK_SECONDS)
+    assert sums.state["total"][SHAPE, 0, 2] == pytest.approx(left, rel=0.01)
+    assert sums.state["total"][[SLOW, DRIFT, LEVEL], 0, 2] == pytest.approx(10.0)
 
 
 def test_what_a_mean_remembers_of_an_excursion_that_is_over_is_not_counted_again() -> None:
