@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.alert import AlertChange
-from detect.decide import Decision, Standing
+from detect.decide import Decision
 from detect.detector import ScoreFrame, State
 from detect.panel import PanelEvidence
 from detect.phase import JobPhase
+from detect.standing import Standing
 from detect.trust import Trust
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel, TickBlock

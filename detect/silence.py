@@ -9,7 +9,7 @@ import numpy as np
 from detect.state import PanelState
 
 if TYPE_CHECKING:
-    from detect.decide import Standing
+    from detect.standing import Standing
 
 SILENT_SECONDS = 45.0
 SILENT_TICKS = 3

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from detect.decide import (
     COMPANION,
     GRACE_SECONDS,
-    QUIET_SECONDS,
     UNDETERMINED_SECONDS,
     Decision,
 )
 from detect.explain import explain, manifestation
+from detect.open_alerts import QUIET_SECONDS
 from detect.residuals import FAST, LEVEL
 from detect.snapshot import decode_state, encode_state
 from tests.detect_support import CATALOGUE, MODEL, THRESHOLD, Scene, panel_evidence, told
@@ -27,7 +27,7 @@ GRACE = int(GRACE_SECONDS)
 
 
 def named(scene: Scene) -> set[str]:
-    return scene.decision.named()
+    return scene.decision.open.named()
 
 
 def test_a_healthy_job_is_quiet() -> None:
@@ -264,12 +264,14 @@ def test_what_came_and_went_by_itself_is_told_again_only_when_worse() -> None:
 def test_what_came_and_went_long_ago_takes_no_memory() -> None:
     scene = Scene(8)
     long_ago = START_NS - 24 * 3600 * SECOND
-    scene.decision._past = {f"host-{k}": (3.0 * THRESHOLD, long_ago) for k in range(1000)}
+    scene.decision.open.habits.past = {
+        f"host-{k}": (3.0 * THRESHOLD, long_ago) for k in range(1000)
+    }
     scene.level[3] = 1.2
     scene.passes(5)
     scene.level[3] = 0.0
     scene.passes(int(QUIET_SECONDS) + 1)
-    assert [machine for machine, *_ in scene.decision.snapshot()["past"]] == ["m003"]
+    assert [machine for machine, *_ in scene.decision.open.snapshot()["past"]] == ["m003"]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)

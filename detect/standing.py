@@ -1,0 +1,50 @@
+"""How the machines of a job stand after one tick, and why one of them does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.explain import Explanation, explain
+from detect.panel import PanelEvidence
+from detect.phase import JobPhase
+from ingest.catalogue import Catalogue
+
+ODD = 0.5
+"""Share of the threshold from which a machine counts as odd."""
+CLEAR = 1.5
+"""A machine this many times ahead of the next is named at once."""
+FEW = 0.3
+"""Share of the machines that may be named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How every machine stands after one tick; ``scores`` ``[N]``, ``present`` ``bool [N]``."""
+
+    run: int
+    at_ns: int
+    tick_seconds: float
+    machines: tuple[str, ...]
+    scores: NDArray[np.float64]
+    present: NDArray[np.bool_]
+    threshold: float
+    machine_panel: PanelEvidence
+    gpu_panel: PanelEvidence | None
+    phase: JobPhase
+
+
+def explained(st: Standing, i: int, catalogue: Catalogue) -> Explanation:
+    """Machine ``i``; from its GPU row when one GPU says more than the whole machine."""
+    g = st.gpu_panel
+    if g is not None:
+        rows = np.flatnonzero(g.machine == i)
+        if rows.size:
+            scores = g.score[rows]
+            worst = int(rows[int(np.argmax(scores))])
+            few = (scores >= 0.5 * scores.max()).sum() * 2 <= rows.size or rows.size == 1
+            if few and g.score[worst] > st.machine_panel.score[i]:
+                return explain(g, worst, catalogue)
+    return explain(st.machine_panel, i, catalogue)
