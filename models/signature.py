@@ -135,7 +135,7 @@ class SignatureModel:
     prior: tuple[float, ...]
     learned: tuple[str, ...]
     doubt: float = 0.05
-    confidence: float = 0.55
+    confidence: float = 0.5
     least: float = 0.08
     most: int = 4
     trained_on: dict[str, Any] = field(default_factory=dict)

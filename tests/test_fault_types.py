@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from detect import decide
+from detect import open_alerts
 from detect.alert import Alert, Direction, Evidence
 from detect.fault_types import fault_types, signature
 from models.evidence_model import ModelError
@@ -145,7 +145,7 @@ def test_an_alert_carries_its_types_when_it_opens_and_when_its_evidence_changes(
         asked.append(alert)
         return ((f"{alert.evidence[0].metric}", 1.0),)
 
-    monkeypatch.setattr(decide, "fault_types", by_evidence)
+    monkeypatch.setattr(open_alerts, "fault_types", by_evidence)
     scene = Scene(8)
     scene.level[2] = 1.2
     (opened,) = scene.passes(1)
