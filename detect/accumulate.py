@@ -249,8 +249,9 @@ class EvidenceSums:
         score = np.zeros(gone.size)
         for rows in _tiles(gone.size):
             strength = self.strength(rows)
-            score[rows] = self.fused(strength, gone[rows])
-            np.maximum(_most(strength[:SHAPE]), strength[SHAPE], out=strongest[:, rows])
+            change, shape = _most(strength[:SHAPE]), strength[SHAPE]
+            np.maximum(change, shape, out=strongest[:, rows])
+            score[rows] = self._fuse(change, shape, gone[rows])
         return strongest, score
 
     def is_high(self, metric: int, row: int) -> bool:
@@ -270,9 +271,19 @@ class EvidenceSums:
 
         ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
         """
+        return self._fuse(_most(strength[:SHAPE]), strength[SHAPE], gone)
+
+    def _fuse(
+        self,
+        strongest: NDArray[np.floating],
+        shape: NDArray[np.floating],
+        gone: NDArray[np.bool_] | bool,
+    ) -> NDArray[np.floating]:
+        """`fused`, of the strongest test but the shape's and of that, ``[M, R]`` each; the first
+        is overwritten.
+        """
         if not self.families:
-            return np.zeros(strength.shape[2])
-        strongest, shape = _most(strength[:SHAPE]), strength[SHAPE]
+            return np.zeros(strongest.shape[1])
         for m in self._of_host.tolist():
             np.maximum(strongest[m], shape[m], out=strongest[m])
         by_family = np.maximum.reduceat(strongest[self._by_family], self._starts, axis=0)

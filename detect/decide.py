@@ -75,9 +75,7 @@ class Decision:
         return [self.open.resolve(item, at_ns, "the job ended") for item in list(self.open.items)]
 
     def _name(self, st: Standing) -> list[AlertChange]:
-        covered = self.open.named()
-        free = np.array([m not in covered for m in st.machines], np.bool_) & st.present
-        level = np.where(free, st.scores, 0.0) / st.threshold
+        level = self.open.unnamed(st) / st.threshold
         self.open.habits.expect(st, level)
         companions = self._companions(st, level)
         if companions:
@@ -134,14 +132,13 @@ class Decision:
 
         ``level`` ``[N]`` is 0 for those named already or absent.
         """
-        named = [item for item in self.open.items if item.alert.verdict == "machine"]
-        if not named:
+        looks = {i.signature for i in self.open.items if i.alert.verdict == "machine"}
+        if not looks:
             return []
         alike = [
             i
             for i in np.flatnonzero(level >= COMPANION).tolist()
-            if any(explained(st, i, self.catalogue).signature == item.signature for item in named)
-            and self._lastingly(st, i)
+            if explained(st, i, self.catalogue).signature in looks and self._lastingly(st, i)
         ]
         # More than one at once are a habit that several have, until they prove otherwise.
         return alike if len(alike) == 1 else []

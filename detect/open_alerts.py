@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from detect.alert import Alert, AlertChange
 from detect.explain import ACTIONS, manifestation
@@ -56,6 +57,12 @@ class OpenAlerts:
         """Machines that an open alert names."""
         return {m for item in self.items for m in item.alert.machines}
 
+    def unnamed(self, st: Standing) -> NDArray[np.float64]:
+        """Scores ``[N]``, 0 for machines that are named already or absent."""
+        covered = self.named()
+        free = np.array([m not in covered for m in st.machines], np.bool_) & st.present
+        return np.where(free, st.scores, 0.0)
+
     def add(self, alert: Alert, signature: str, score: float, st: Standing) -> AlertChange:
         """A new one, completed."""
         alert = self.complete(alert, score, len(st.machines))
@@ -84,11 +91,9 @@ class OpenAlerts:
             dark = item.alert.manifestation == "silent"
             here = [i for i in rows if st.present[i] and not (dark and st.machine_panel.dark[i])]
             score = max((float(st.scores[i]) for i in rows), default=0.0)
-            if item.alert.manifestation == "silent":
-                quiet = len(here) == len(rows)
-            else:
-                # Absence of data is no sign of health: it stops the clock.
-                quiet = bool(here) and score < QUIET * st.threshold
+            # Absence of data is no sign of health: it stops the clock.
+            calm = bool(here) and score < QUIET * st.threshold
+            quiet = len(here) == len(rows) if dark else calm
             if here:
                 item.quiet_seconds = item.quiet_seconds + st.tick_seconds if quiet else 0.0
             item.peak_score = max(item.peak_score, score)
@@ -133,9 +138,7 @@ class OpenAlerts:
         young = (st.at_ns - item.alert.detected_at_ns) / 1e9 <= CORRECT_SECONDS
         if item.alert.verdict != "machine" or not young or score >= ODD * st.threshold:
             return None
-        covered = self.named()
-        free = np.array([m not in covered for m in st.machines], np.bool_) & st.present
-        scores = np.where(free, st.scores, 0.0)
+        scores = self.unnamed(st)
         best = int(np.argmax(scores))
         if scores[best] < CLEAR * st.threshold:
             return None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.averages import median
-from detect.reference import re_expressed
+from detect.reference import offset_re_expressed
 from detect.state import PanelState
 
 Vector = NDArray[np.float64]
@@ -143,16 +143,13 @@ class OwnPast:
         ``change`` ``bool [M]``; ``factor`` and ``centre`` ``[changed, 1]``.
         """
         s = self.state
-        moved = re_expressed(centre, factor)
-        for name in ("base", "drift", "block_sum", "lasting"):
-            offset = s[name][change]
-            count = np.ones_like(offset)
-            if name == "block_sum":
-                np.maximum(s["block_count"][change], count, out=count)
-            apart = np.asarray(offset / count, np.float32)
-            s[name][change] = count * (re_expressed(centre + apart, factor) - moved)
+        for name in ("base", "lasting"):
+            s[name][change] = offset_re_expressed(s[name][change], centre, factor)
+        count = np.maximum(s["block_count"][change], np.float32(1.0))
+        mean = np.asarray(s["block_sum"][change] / count, np.float32)
+        s["block_sum"][change] = count * offset_re_expressed(mean, centre, factor)
         ring = s["ring"]
-        ring[:, change] = re_expressed(centre + ring[:, change], factor) - moved
+        ring[:, change] = offset_re_expressed(ring[:, change], centre, factor)
 
     def snapshot(self) -> dict[str, Any]:
         """What is not in the arrays."""

@@ -86,6 +86,11 @@ class Reference:
         return change, factor.astype(np.float32)
 
 
+def offset_re_expressed(offset: Array, centre: Array, factor: Array) -> Array:
+    """Distances from the ``centre``, after the reference has grown by 1 / ``factor``."""
+    return re_expressed(centre + offset, factor) - re_expressed(centre, factor)
+
+
 def re_expressed(value: Array, factor: Array) -> Array:
     """Transformed values, after the reference has grown by 1 / ``factor``."""
     return np.asarray(np.arcsinh(np.sinh(np.clip(value, -LARGEST, LARGEST)) * factor))

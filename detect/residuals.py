@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from detect.averages import follow, median
 from detect.noise import CHANGES, Noise
 from detect.past import OwnPast
-from detect.reference import Reference, re_expressed
+from detect.reference import Reference, offset_re_expressed, re_expressed
 from detect.shape import Shape
 from detect.state import PanelState
 from models.evidence_model import MetricScale
@@ -260,6 +260,8 @@ class PeerResiduals:
         centre = np.where(np.isfinite(band[-1]), band[-1], 0.0)[change]
         band[:, change] = re_expressed(band[:, change], factor)
         self.past.rescale(change, column, _column(centre))
+        drift = s["drift"]
+        drift[change] = offset_re_expressed(drift[change], _column(centre), column)
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""

@@ -102,14 +102,19 @@ _CHUNK_VALUES = 2_000_000
 """Values scored at once, history windows included: bounds memory whatever the block."""
 
 
+def ticks_at_once(ticks: TickValues, history: int) -> int:
+    """How many ticks, each with its own ``history`` before it, may be scored in one go."""
+    size = len(ticks.metrics) * len(ticks.machines) * (history + 1)
+    return max(1, _CHUNK_VALUES // max(size, 1))
+
+
 def score_in_chunks(scorer: TickScorer, ticks: TickValues) -> TickScores:
     """`TickScorer.score` in pieces of bounded memory; how it is cut changes nothing."""
     if isinstance(scorer, BoundsItself):
         return scorer.score(ticks)
     history = scorer.history
     count = max(len(ticks.values) - history, 0)
-    size = len(ticks.metrics) * len(ticks.machines) * (history + 1)
-    step = max(1, _CHUNK_VALUES // max(size, 1))
+    step = ticks_at_once(ticks, history)
     parts = [
         scorer.score(
             replace(

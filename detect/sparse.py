@@ -16,11 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.detector import State
-from detect.scoring import BoundsItself, TickScorer, TickScores, TickValues
+from detect.scoring import BoundsItself, TickScorer, TickScores, TickValues, ticks_at_once
 
 _UNKNOWN, _NOBODY = -2, -1
-_PIECE_VALUES = 2_000_000
-"""Values scored at once, history windows included."""
 
 
 class AskedScorer(TickScorer, Protocol):
@@ -102,8 +100,7 @@ class SparseScorer(BoundsItself):
         shares: NDArray[np.float64],
     ) -> None:
         """Candidates and shares of single ticks, in pieces of bounded memory."""
-        size = len(ticks.metrics) * len(ticks.machines) * (self.history + 1)
-        piece = max(1, _PIECE_VALUES // max(size, 1))
+        piece = ticks_at_once(ticks, self.history)
         for start in range(0, len(at), piece):
             some = at[start : start + piece]
             found = self.scorer.score_at(ticks, channel, some)

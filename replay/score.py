@@ -7,7 +7,7 @@ functions are pure; times are nanoseconds of event time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,6 +85,11 @@ def count_false_alarms(alerts: Iterable[Alert], start_ns: int) -> int:
         for machine in alert.machines or (alert.verdict,):
             seen.add((machine, window))
     return len(seen)
+
+
+def errors(summary: Mapping[str, Any]) -> int:
+    """Wrong verdicts, misses and false alarms of a summary, together."""
+    return int(summary["wrong"] + summary["miss"] + summary["false_alarms"])
 
 
 def summarise(scores: Iterable[Score]) -> dict[str, Any]:

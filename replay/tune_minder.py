@@ -24,7 +24,7 @@ from models.minder_model import MINDER_METRICS, MinderModel, shipped_minder_mode
 from replay.blocks import blocks_of
 from replay.quality.sources import Simulated, Source
 from replay.runner import Replayable
-from replay.score import Score, Truth, score_incident, summarise
+from replay.score import Score, Truth, errors, score_incident, summarise
 from replay.zscore_tape import ZScoreTape, taped_detector
 
 THRESHOLDS = (2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0)
@@ -142,9 +142,8 @@ def _score(detector: JobDetector, blocks: Sequence[TickBlock], truth: Truth) -> 
 def _rank(tried: Tuned) -> tuple[int, float, float]:
     """Smaller is better."""
     found = tried.summary
-    errors = found["wrong"] + found["miss"] + found["false_alarms"]
     delay = found["delay_seconds_p50"]
-    return errors, float("inf") if delay is None else delay, -(found["f1"] or 0.0)
+    return errors(found), float("inf") if delay is None else delay, -(found["f1"] or 0.0)
 
 
 def metric_choices(model: MinderModel) -> list[MinderModel]:
@@ -198,10 +197,9 @@ def main(faulty: int, healthy: int, best: int, workers: int) -> None:
     click.echo(head)
     for one in tried[:best]:
         found, how = one.summary, one.settings
-        errors = found["wrong"] + found["miss"] + found["false_alarms"]
         delay = found["delay_seconds_p50"]
         click.echo(
-            f"{errors:6d}  {found['right']:5d}  {found['wrong']:5d}  {found['miss']:4d}  "
+            f"{errors(found):6d}  {found['right']:5d}  {found['wrong']:5d}  {found['miss']:4d}  "
             f"{found['false_alarms']:5d}  {'-' if delay is None else round(delay):>9}  "
             f"{how.threshold:9g}  {how.ceiling_share or '-':>7}  {how.continuity_seconds:10g}  "
             f"{one.model}"

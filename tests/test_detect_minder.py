@@ -19,16 +19,10 @@ from ingest.catalogue import Catalogue
 from ingest.ticks import TickBlock
 from models.denoise import registry
 from models.minder_model import MINDER_METRICS, MinderModel, shipped_minder_model
+from tests.minder_support import PLAIN
 from tests.ticks_support import METRICS, SECOND, START_NS, block_of, faulty_values, healthy_values
 
 CATALOGUE = Catalogue.default()
-PLAIN = MinderModel(
-    name="plain",
-    window=8,
-    metrics=MINDER_METRICS,
-    limits=dict.fromkeys(MINDER_METRICS, (0.0, 1.0)),
-    denoisers={m: registry.denoiser("identity") for m in MINDER_METRICS},
-)
 
 
 EVERY_TICK = MinderSettings(threshold=3.0, ceiling_share=0.9, call_seconds=None)

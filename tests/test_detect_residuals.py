@@ -254,3 +254,14 @@ def test_a_tracker_restored_from_bytes_goes_on_bit_for_bit(at: int) -> None:
     ):
         assert np.array_equal(one.z, two.z)
     assert encode_state(other.snapshot()) == encode_state(steady.snapshot())
+
+
+def test_a_violent_moment_is_out_of_step_no_longer_than_a_moderate_one() -> None:
+    def seconds_after(factor: float) -> int:
+        values = noisy(levels([90.0] * 8), 700, 0.01, seed=16)
+        values[0, 5, 600:630] *= factor
+        said = after(tracker(1, 8), values)
+        assert said[629].z[SHAPE, 0, 5] > START[SHAPE]
+        return sum(bool(r.z[SHAPE, 0, 5] > START[SHAPE]) for r in said[630:])
+
+    assert seconds_after(0.01) <= seconds_after(0.5) + 5

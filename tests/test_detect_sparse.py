@@ -17,17 +17,11 @@ from detect.sparse import SparseScorer
 from detect.streaming import ContinuitySettings, StreamingDetector
 from ingest.catalogue import Catalogue
 from models.denoise import registry
-from models.minder_model import MINDER_METRICS, MinderModel
+from models.minder_model import MINDER_METRICS
+from tests.minder_support import PLAIN
 from tests.ticks_support import METRICS, SECOND, START_NS, block_of, cut, faulty_values, feed
 
 CATALOGUE = Catalogue.default()
-PLAIN = MinderModel(
-    name="plain",
-    window=8,
-    metrics=MINDER_METRICS,
-    limits=dict.fromkeys(MINDER_METRICS, (0.0, 1.0)),
-    denoisers={m: registry.denoiser("identity") for m in MINDER_METRICS},
-)
 
 
 class Scripted(Memoryless):

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from detect.alert import AlertChange
-from detect.detector import ScoreFrame, State
 from detect.registry import make_detector
 from ingest.catalogue import Catalogue
 from ingest.simulate import Wishes
 from ingest.ticks import Panel, TickBlock
+from replay.blocks import BlockTap
 from replay.quality.sources import Simulated
 from replay.runner import ReplayOptions, replay_recording
 from replay.together import LEAST_TICKS, Maker, Together, replay_together
@@ -22,29 +22,17 @@ CATALOGUE = Catalogue.default()
 DETECTORS = ("ratio", "minder-best", "mahalanobis", "random")
 
 
-class Listener:
-    """Keeps the blocks it gets."""
+class Listener(BlockTap):
+    """Keeps the blocks it gets, and when it was told of the end."""
 
     def __init__(self) -> None:
         self.blocks: list[TickBlock] = []
         self.ended: list[int] = []
-
-    def update(self, block: TickBlock) -> list[AlertChange]:
-        self.blocks.append(block)
-        return []
+        super().__init__(self.blocks)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         self.ended.append(at_ns)
-        return []
-
-    def take_scores(self) -> list[ScoreFrame]:
-        return []
-
-    def snapshot(self) -> State:
-        return {}
-
-    def restore(self, state: State) -> None:
-        pass
+        return super().finish(at_ns)
 
 
 def heard(blocks: list[TickBlock]) -> Listener:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from replay.quality.measure import Row
-from replay.score import summarise
+from replay.score import errors, summarise
 
 Figures = dict[str, Any]
 
@@ -29,7 +29,7 @@ def figures(rows: Sequence[Row]) -> Figures:
     out: Figures = summarise(row.score for row in rows)
     leads = [r.lead_seconds for r in rows if r.outcome == "right" and r.lead_seconds is not None]
     out["lead_seconds_p50"] = float(np.median(leads)) if leads else None
-    out["errors"] = out["wrong"] + out["miss"] + out["false_alarms"]
+    out["errors"] = errors(out)
     out["compute_seconds"] = round(sum(r.compute_seconds for r in rows), 1)
     groups = [r.named_group for r in rows if r.fault_type == "switch_failure"]
     out["group_named"] = _share(groups)
