@@ -1,7 +1,7 @@
 """Telemetry that must not be mistaken for hardware: frozen, zeroed or never measured values.
 
 Each rule turns values into "missing", a state of its own: neither evidence of health nor a
-verdict. ``frozen`` and ``zeroed`` say which rows were masked at the last tick.
+verdict.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ FROZEN_SECONDS = 5.0
 FROZEN_TICKS = 3
 QUIET_Z = 3.0
 PROFILED = frozenset({"compute", "pcie", "nvlink"})
+EXPORTERS = 2
+"""The GPUs' and the host's: they run, and freeze, each for itself."""
 POWER_LIKE_PEERS = 0.8
 
 
 class TelemetryFaults:
     """Masks one panel's values, tick by tick."""
 
-    def __init__(self, family: Callable[[str], str]) -> None:
+    def __init__(self, family: Callable[[str], str], scope: Callable[[str], str]) -> None:
         self.family = family
+        self.scope = scope
         self.state = s = PanelState()
         s.add("last", "mr", np.nan)
         s.add("moves", "m", 0.0)
-        s.add("same", "r", 0.0)
-        s.add("calm", "r", True, dtype=np.bool_)
+        s.add("same", "r", 0.0, (EXPORTERS,))
+        s.add("calm", "r", True, (EXPORTERS,), dtype=np.bool_)
         s.add("was_nonzero", "mr", False, dtype=np.bool_)
         s.add("seconds", "r", 0.0)
         self._profiled: Mask = np.zeros(0, np.bool_)
         self._power: Mask = np.zeros(0, np.bool_)
-        self.frozen: Mask = np.zeros(0, np.bool_)
-        self.zeroed: Mask = np.zeros(0, np.bool_)
+        self._exporters: tuple[Mask, ...] = ()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
         """Follow the roster."""
@@ -57,6 +59,8 @@ class TelemetryFaults:
             np.bool_,
         )
         self._power = np.array([f == "power" for f in families], np.bool_)
+        of_gpus = np.array([self.scope(m) == "gpu" for m in self.state.metrics], np.bool_)
+        self._exporters = (of_gpus, ~of_gpus)
 
     def mask(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> Array:
         """Make unusable values of ``x`` ``[M, R]`` NaN, in place; returns it.
@@ -70,6 +74,11 @@ class TelemetryFaults:
         return x
 
     def _mask_frozen(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> None:
+        """All that moves as a rule stands still, of the GPUs' or of the host's.
+
+        A counter that is no longer read has a rate of zero, so falling to zero is no movement
+        while another value stands still above zero.
+        """
         s = self.state
         last = s["last"]
         present = np.isfinite(x)
@@ -78,20 +87,23 @@ class TelemetryFaults:
         # A metric that most rows repeat (a limit, a step function) tells nothing of freezing.
         peers = np.maximum(np.count_nonzero(present, axis=1), 1)
         s["moves"] += 0.1 * (np.count_nonzero(changed, axis=1) / peers - s["moves"])
-        lively = np.flatnonzero(s["moves"] > 0.5)
-        same = present[lively].any(axis=0) & ~changed[lively].any(axis=0)
-        starts = same & (s["same"] == 0)
-        s["calm"] = np.where(starts, worst_z < QUIET_Z, s["calm"])
-        s["same"] = np.where(same, s["same"] + 1, 0.0)
+        lively = s["moves"] > 0.5
         need = max(FROZEN_TICKS, math.ceil(FROZEN_SECONDS / tick_seconds))
-        self.frozen = (s["same"] >= need) & s["calm"]
+        nonzero = x != 0
+        moved, still = changed & nonzero, ~changed & nonzero & present
         np.copyto(last, x, where=True if present.all() else present)
-        if self.frozen.any():
-            x[:, self.frozen] = np.nan
+        for of, same, calm in zip(self._exporters, s["same"], s["calm"], strict=True):
+            fields = np.flatnonzero(of & lively)
+            stands = still[fields].any(axis=0) & ~moved[fields].any(axis=0)
+            np.copyto(calm, worst_z < QUIET_Z, where=stands & (same == 0))
+            same += 1
+            same *= stands
+            frozen = (same >= need) & calm
+            if frozen.any():
+                x[np.ix_(of, frozen)] = np.nan
 
     def _mask_zeroed(self, x: Array) -> None:
         """All profiling fields zero while the power is as real as the peers'."""
-        self.zeroed = np.zeros(x.shape[1], np.bool_)
         if self._profiled.sum() < 2 or not self._power.any():
             return
         fields, power = x[self._profiled], x[self._power]
@@ -107,8 +119,8 @@ class TelemetryFaults:
             own = np.where(
                 np.isfinite(power).any(axis=0), np.nanmax(np.nan_to_num(power), axis=0), 0
             )
-            self.zeroed = dark & (own > POWER_LIKE_PEERS * usual)
-        x[np.ix_(self._profiled, self.zeroed)] = np.nan
+            zeroed = dark & (own > POWER_LIKE_PEERS * usual)
+        x[np.ix_(self._profiled, zeroed)] = np.nan
 
     def _mask_never_measured(self, x: Array) -> None:
         """A field that was zero on this row ever since, while its peers' is not: not exported."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from detect.telemetry_faults import TelemetryFaults
 from detect.topology import shared_by
-from tests.detect_support import family
+from tests.detect_support import CATALOGUE, family
 
 METRICS = (
     "cpu_usage_ratio",
@@ -31,7 +31,7 @@ def healthy(ticks: int) -> Array:
 
 def masked(values: Array, worst_z: Array | None = None, tick_seconds: float = 1.0) -> Array:
     """What is left of ``[M, R, T]``; ``worst_z`` is ``[R, T]``."""
-    faults = TelemetryFaults(family)
+    faults = TelemetryFaults(family, lambda metric: CATALOGUE.metric(metric).scope)
     faults.reindex(METRICS, tuple(f"m{i}" for i in range(values.shape[1])))
     out = np.empty_like(values)
     for k in range(values.shape[2]):
@@ -56,6 +56,26 @@ def test_an_exporter_that_froze_in_line_with_the_peers_is_missing_within_seconds
     assert np.isfinite(left[:, :, :34]).all()
     assert np.isnan(left[:, 1, 36:]).all()
     assert np.isfinite(left[:, [0, 2, 3, 4, 5]]).all()
+
+
+def test_the_exporter_of_the_gpus_freezes_while_the_hosts_goes_on() -> None:
+    values = frozen(30, 60)
+    values[CPU] = healthy(60)[CPU]
+    left = masked(values)
+    assert np.isnan(left[[POWER, SM, TENSOR, NVLINK], 1, 36:]).all()
+    assert np.isfinite(left[CPU]).all()
+
+
+def test_a_counter_of_a_frozen_exporter_stands_at_a_rate_of_zero() -> None:
+    values = frozen(30, 60)
+    values[NVLINK, 1, 31:] = 0.0
+    assert np.isnan(masked(values)[:, 1, 36:]).all()
+
+
+def test_values_that_all_fall_to_zero_are_not_frozen() -> None:
+    values = healthy(60)
+    values[:, 1, 30:] = 0.0
+    assert np.isfinite(masked(values)[[CPU, POWER], 1]).all()
 
 
 def test_a_machine_that_jumped_before_it_stood_still_is_real() -> None:
