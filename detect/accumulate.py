@@ -41,7 +41,11 @@ CAP = np.array([3.0, 3.0, 1.5, 1.95, 3.0])
 FAR = 2.0
 """Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
 ALIKE_FAMILY = {"thermal": "power"}
+HEAT_MOST = 1.0
+"""Most evidence from heat, which a place and its fans decide: alone it names nobody."""
 HOST_ALONE = 0.8
+HOST_HELD_UP = 2.5
+"""Most evidence from the host beyond what the work shows; the second while the job is held up."""
 USUAL_FAMILIES = 5.0
 MOST_PER_FAMILY = 1.5
 STEP_MOST = 2.0
@@ -75,12 +79,14 @@ class EvidenceSums:
         self.state.add("seen", "m", False, dtype=np.bool_)
         self._hold: Array = np.zeros((TESTS, 0, 1), np.float32)
         self._least_cap = np.inf
+        self._most: Array = np.zeros((0, 1), np.float32)
         self._low: list[tuple[int, float]] = []
         self._ticks = 0
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._of_host: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._strange: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._beside: NDArray[np.int64] = np.zeros(0, np.int64)
         self._of_work: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host_only = True
         self._few = 1.0
@@ -97,18 +103,23 @@ class EvidenceSums:
     def _configure(self) -> None:
         metrics = self.state.metrics
         scales = [self.scale(m) for m in metrics]
+        self._low = [(m, s.low_counts - 1.0) for m, s in enumerate(scales) if s.low_counts != 1.0]
+        families = [self.family(m) for m in metrics]
+        most = [HEAT_MOST if f == "thermal" else np.inf for f in families]
+        self._most = np.array(most, np.float32)[:, None]
         hold = np.array([s.holds for s in scales], np.float32).reshape(-1, TESTS)
         self._hold = hold.T[:, :, None]
-        self._least_cap = float((CAP * hold).min(initial=np.inf))
-        self._low = [(m, s.low_counts - 1.0) for m, s in enumerate(scales) if s.low_counts != 1.0]
-        names = [ALIKE_FAMILY.get(f, f) for f in map(self.family, metrics)]
+        caps = np.minimum(CAP, self._most) * hold
+        self._least_cap = float(caps.min(initial=np.inf))
+        names = [ALIKE_FAMILY.get(f, f) for f in families]
         order = sorted(range(len(names)), key=lambda i: (names[i], i))
         self._by_family = np.array(order, np.int64)
         ordered = [names[i] for i in order]
         self.families = tuple(dict.fromkeys(ordered))
         self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
-        of_host = np.array([n in HOST_FAMILIES for n in names], np.bool_)
-        self._of_host, self._of_work = np.flatnonzero(of_host), np.flatnonzero(~of_host)
+        self._strange = np.array([_unknown(f) for f in self.families], np.bool_)
+        beside = np.array([f in HOST_FAMILIES or _unknown(f) for f in names], np.bool_)
+        self._beside, self._of_work = np.flatnonzero(beside), np.flatnonzero(~beside)
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
         self._weigh()
 
@@ -118,7 +129,7 @@ class EvidenceSums:
         if self.families:
             by_family = self.state["seen"][self._by_family]
             seen = np.logical_or.reduceat(by_family, self._starts)
-        work = int((seen & ~self._host).sum())
+        work = int((seen & ~self._host & ~self._strange).sum())
         self._host_only = work == 0
         # The same event shows in fewer families where fewer are reported.
         self._few = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
@@ -186,7 +197,7 @@ class EvidenceSums:
         total[SHAPE] *= np.exp(passed * np.float32(-1.0 / SHAPE_LEAK_SECONDS))
         total += grow
         if max(total.max(initial=0.0), -total.min(initial=0.0)) > self._least_cap:
-            cap = _by_test(CAP) * self.state["needed"][:, :, rows]
+            cap = np.minimum(_by_test(CAP), self._most) * self.state["needed"][:, :, rows]
             far = np.abs(z[LEVEL]) >= float(FAR * FULL[LEVEL])
             cap[LEVEL] += cap[LEVEL] * far
             np.minimum(total, cap, out=total)
@@ -243,7 +254,7 @@ class EvidenceSums:
         size /= self.state["needed"][:, :, rows]
         return size
 
-    def judge(self, gone: NDArray[np.bool_]) -> tuple[Array, NDArray[np.float64]]:
+    def judge(self, gone: NDArray[np.bool_], held_up: bool) -> tuple[Array, NDArray[np.float64]]:
         """Each metric's strongest evidence ``[M, R]``, and one score per row (`fused`) ``[R]``."""
         strongest = np.empty(self.state["echo"].shape, np.float32)
         score = np.zeros(gone.size)
@@ -251,7 +262,7 @@ class EvidenceSums:
             strength = self.strength(rows)
             change, shape = _most(strength[:SHAPE]), strength[SHAPE]
             np.maximum(change, shape, out=strongest[:, rows])
-            score[rows] = self._fuse(change, shape, gone[rows])
+            score[rows] = self._fuse(change, shape, gone[rows], held_up)
         return strongest, score
 
     def is_high(self, metric: int, row: int) -> bool:
@@ -265,36 +276,44 @@ class EvidenceSums:
         return int(np.argmax(size / self.state["needed"][:, metric, row]))
 
     def fused(
-        self, strength: NDArray[np.floating], gone: NDArray[np.bool_] | bool = False
+        self,
+        strength: NDArray[np.floating],
+        gone: NDArray[np.bool_] | bool = False,
+        held_up: bool = False,
     ) -> NDArray[np.floating]:
         """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse.
 
-        ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
+        ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows;
+        ``held_up``: the job has run slower than usual for a while.
         """
-        return self._fuse(_most(strength[:SHAPE]), strength[SHAPE], gone)
+        return self._fuse(_most(strength[:SHAPE]), strength[SHAPE], gone, held_up)
 
     def _fuse(
         self,
         strongest: NDArray[np.floating],
         shape: NDArray[np.floating],
         gone: NDArray[np.bool_] | bool,
+        held_up: bool,
     ) -> NDArray[np.floating]:
         """`fused`, of the strongest test but the shape's and of that, ``[M, R]`` each; the first
         is overwritten.
         """
         if not self.families:
             return np.zeros(strongest.shape[1])
-        for m in self._of_host.tolist():
+        for m in self._beside.tolist():
             np.maximum(strongest[m], shape[m], out=strongest[m])
         by_family = np.maximum.reduceat(strongest[self._by_family], self._starts, axis=0)
         step = np.minimum(shape[self._of_work].max(axis=0, initial=0.0), STEP_MOST)
         host = by_family[self._host].sum(axis=0)
-        rest = by_family[~self._host].sum(axis=0) + step
+        strange = by_family[self._strange].sum(axis=0)
+        rest = by_family[~self._host & ~self._strange].sum(axis=0) + step
         if self._host_only:
-            return np.asarray(host + rest)
+            return np.asarray(host + strange + rest)
         rest *= self._few
         # A busy host that holds up nothing else is somebody's cron job.
-        return np.asarray(rest + np.where(gone, host, np.minimum(host, HOST_ALONE + rest)))
+        most = HOST_HELD_UP if held_up else HOST_ALONE
+        host += np.minimum(strange, HOST_ALONE)
+        return np.asarray(rest + np.where(gone, host, np.minimum(host, most + rest)))
 
     def excursions(self) -> NDArray[np.bool_]:
         """Cells in the middle of an excursion, ``bool [M, R]``."""
@@ -313,6 +332,11 @@ class EvidenceSums:
         self.state.restore(tree["panel"])
         self._ticks = tree["ticks"]
         self._configure()
+
+
+def _unknown(family: str) -> bool:
+    """Whether nobody knows what the metric says of the job (see `detect.panel`)."""
+    return family.startswith("other:")
 
 
 def _tiles(rows: int) -> Iterator[slice]:

@@ -28,6 +28,9 @@ ALIKE = 8
 COMPANION = 0.6
 """Threshold share for one that is odd in the very way of a machine already named."""
 UNDETERMINED_SECONDS = 180.0
+RIVAL = 0.3
+"""Threshold share from which another machine may be what the job waits for."""
+RIVALLED_SILENCE_SECONDS = 90.0
 
 
 class Decision:
@@ -159,6 +162,11 @@ class Decision:
         """Machines that fell silent while the job stands still."""
         covered = self.open.named()
         new = [i for i in silent if st.machines[i] not in covered]
+        others = np.delete(np.where(st.present, st.scores, 0.0), silent)
+        if others.max(initial=0.0) >= RIVAL * st.threshold:
+            # The job may wait for that one, and this one's agent only pauses.
+            missing = self.silence.state["missing"]
+            new = [i for i in new if missing[i] >= RIVALLED_SILENCE_SECONDS]
         if not new:
             return []
         if len(new) == 1:

@@ -19,7 +19,7 @@ from ingest.catalogue import Catalogue
 from ingest.ticks import Panel, TickBlock
 from models.evidence_model import EvidenceModel
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 SUSPECT_SHARE = 0.3
 MAX_FRAMES = 4096
 
@@ -141,10 +141,10 @@ class EvidenceDetector:
         # Most rows odd at once is the job, not the machines: then everybody learns.
         if suspect.size and suspect.mean() > 0.5:
             suspect = np.zeros_like(suspect)
-        idle = self.phase.low_seconds > 0
-        past = self.phase.past
-        x = panel.values[:, :, k][evidence.kept]
-        evidence.step(x, at_ns, seconds, suspect, trust, idle, past)
+        phase = self.phase
+        idle = phase.low_seconds > 0
+        values = panel.values[:, :, k]
+        evidence.step(values, at_ns, seconds, suspect, trust, idle, phase.past, phase.held_up)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""

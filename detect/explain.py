@@ -39,7 +39,8 @@ class Explanation:
 def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation:
     """Evidence of one row, strongest first; the signature is its strongest metric and direction."""
     strength = panel.strength[:, row].astype(np.float64)
-    total = float(strength.sum()) or 1.0
+    witness = float(panel.state["witness"][row])
+    total = float(strength.sum()) + witness or 1.0
     order = np.argsort(-strength, kind="stable")[:MOST_EVIDENCE]
     raw = panel.state["raw"]
     evidence = []
@@ -73,6 +74,9 @@ def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation
                 gpu=int(panel.gpu[row]) if panel.gpu[row] >= 0 else None,
             )
         )
+    if witness / total >= WEAKEST_SHARE:
+        evidence.append(_event(panel, row, witness / total, catalogue))
+        evidence.sort(key=lambda e: -e.share)
     strongest = [e for e in evidence if e.share >= 0.5 * evidence[0].share]
     onset = min((e.since_ns for e in strongest), default=int(panel.state["since_ns"][row]))
     first = evidence[0] if evidence else None
@@ -81,6 +85,27 @@ def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation
         onset,
         f"{first.metric}:{first.direction}" if first else "",
         int(panel.gpu[row]) if panel.gpu[row] >= 0 else None,
+    )
+
+
+def _event(panel: PanelEvidence, row: int, share: float, catalogue: Catalogue) -> Evidence:
+    """The latest code or count that moved on the row."""
+    metric, at_ns = panel.events.latest(row)
+    name, values = panel.events.metrics[metric], panel.events.state["last"][metric]
+    others = np.delete(values, row)
+    others = others[np.isfinite(others)]
+    middle = float(np.median(others)) if others.size else None
+    return Evidence(
+        metric=name,
+        unit=catalogue.metric(name).seen_unit,
+        value=float(values[row]),
+        peer_median=middle,
+        peer_low=middle,
+        peer_high=middle,
+        direction="high",
+        since_ns=at_ns,
+        share=share,
+        gpu=int(panel.gpu[row]) if panel.gpu[row] >= 0 else None,
     )
 
 

@@ -11,6 +11,8 @@ from detect.alert import Alert, Evidence
 from ingest.catalogue import Catalogue
 from models.signature import SignatureModel, Witness, features, shipped_signatures
 
+ERRORS = frozenset({"error"})
+"""Families that tell of any type; what was learned is how the others lie."""
 NAMING = frozenset({"machine", "group"})
 FINER = {
     "gpu_tensor_active_ratio": "tensor",
@@ -48,7 +50,9 @@ def signature(alert: Alert) -> NDArray[np.float64]:
 
 def _witnesses(alert: Alert) -> list[Witness]:
     return [
-        Witness(_source(e.metric), str(e.direction), e.share, _ratio(e)) for e in alert.evidence
+        Witness(_source(e.metric), str(e.direction), e.share, _ratio(e))
+        for e in alert.evidence
+        if _source(e.metric) not in ERRORS
     ]
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from detect.accumulate import EvidenceSums
 from detect.averages import follow
+from detect.events import Events
 from detect.residuals import FAST, PeerResiduals, Residuals
 from detect.state import PanelState
 from detect.telemetry_faults import TelemetryFaults
@@ -25,7 +26,9 @@ DARK_SHARE = 0.3
 LIFE = frozenset({"cpu", "host_memory", "memory"})
 GONE = 0.4
 LEAST_LIFE = 0.1
-LEFT_OUT = frozenset({"error"})
+ERRORS = frozenset({"error"})
+EVENT_ALONE = 0.5
+"""Most that an event adds beyond what the values show."""
 QUIET_BY_UNIT = {"B/s": 1e7, "1/s": 20.0, "W": 10.0, "ratio": 0.02}
 QUIET_BY_FAMILY = {"disk": 1e6, "tcp": 1e6}
 """Magnitudes below which a difference means nothing, in canonical units: a link that carries
@@ -49,15 +52,17 @@ class PanelEvidence:
             return QUIET_BY_FAMILY.get(known.family, QUIET_BY_UNIT.get(known.seen_unit, 0.0))
 
         self.family = family
-        self.faults = TelemetryFaults(family)
+        self.faults = TelemetryFaults(family, lambda metric: catalogue.metric(metric).scope)
         self.residuals = PeerResiduals(scale, quiet)
         self.sums = EvidenceSums(scale, family)
+        self.events = Events(lambda metric: catalogue.metric(metric).sticky)
         self.state = PanelState()
         self.state.add("raw", "mr", np.nan)
         self.state.add("rose_ns", "mr", 0, dtype=np.int64)
         self.state.add("since_ns", "r", 0, dtype=np.int64)
         self.state.add("worst_z", "r", 0.0, dtype=np.float32)
         self.state.add("score", "r", 0.0)
+        self.state.add("witness", "r", 0.0)
         self.state.add("present", "r", False, dtype=np.bool_)
         self.state.add("writing", "r", False, dtype=np.bool_)
         self.state.add("writes_little", "r", False, dtype=np.bool_)
@@ -65,7 +70,8 @@ class PanelEvidence:
         self.state.add("dark", "r", False, dtype=np.bool_)
         self.state.add("gone", "r", False, dtype=np.bool_)
         self.state.add("alive", "r", False, dtype=np.bool_)
-        self.kept: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._compared: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._errors: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
         self.rows: tuple[str, ...] = ()
         self.machine: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -112,9 +118,10 @@ class PanelEvidence:
 
     def reindex(self, panel: Panel, machines: tuple[str, ...], tick_seconds: float) -> None:
         """Follow the roster of a block."""
-        kept = [i for i, m in enumerate(panel.metrics) if self.family(m) not in LEFT_OUT]
-        self.kept = np.array(kept, np.int64)
-        self.metrics = tuple(panel.metrics[i] for i in kept)
+        errors = [self.family(m) in ERRORS for m in panel.metrics]
+        self._errors = np.flatnonzero(errors)
+        self._compared = np.flatnonzero(np.logical_not(errors))
+        self.metrics = tuple(panel.metrics[i] for i in self._compared.tolist())
         self.machine, self.gpu = panel.machine, panel.gpu
         self.rows = tuple(
             machines[m] if g < 0 else f"{machines[m]}\t{g}"
@@ -126,23 +133,27 @@ class PanelEvidence:
         self.faults.reindex(self.metrics, self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
         self.sums.reindex(self.metrics, self.rows)
+        self.events.reindex(tuple(panel.metrics[i] for i in self._errors.tolist()), self.rows)
         self.state.reindex(self.metrics, self.rows)
 
     def step(
         self,
-        x: Array,
+        values: Array,
         at_ns: int,
         tick_seconds: float,
         suspect: NDArray[np.bool_],
         trust: Array,
         idle: bool,
         past: float,
+        held_up: bool,
     ) -> None:
-        """One tick of the panel, ``x`` ``[M, R]``, overwritten; ``suspect`` ``bool [R]``.
+        """One tick of the panel, ``values`` ``[M, R]``; ``suspect`` ``bool [R]``.
 
-        ``trust`` ``[R]``, ``idle`` and ``past`` are those of `EvidenceSums.step`.
+        ``trust`` ``[R]``, ``idle`` and ``past`` are those of `EvidenceSums.step`, ``held_up``
+        that of `EvidenceSums.fused`.
         """
         s = self.state
+        x = values[self._compared]
         self.faults.mask(x, s["worst_z"], tick_seconds)
         looks = self.residuals.looks
         r = self.residuals.step(x, suspect | self.sums.excursions() if looks else suspect)
@@ -154,7 +165,9 @@ class PanelEvidence:
             s["gone"], s["alive"] = self._signs_of_life(r)
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, idle, past)
-        self.strength, s["score"] = self.sums.judge(s["gone"])
+        self.strength, score = self.sums.judge(s["gone"], held_up)
+        s["witness"] = self.events.step(values[self._errors], at_ns)
+        s["score"] = score + np.minimum(s["witness"], score + EVENT_ALONE)
         here = np.isfinite(x)
         everywhere = bool(here.all())
         s["had"] |= here
@@ -189,6 +202,7 @@ class PanelEvidence:
             "faults": self.faults.snapshot(),
             "residuals": self.residuals.snapshot(),
             "sums": self.sums.snapshot(),
+            "events": self.events.snapshot(),
             "state": self.state.snapshot(),
         }
 
@@ -197,4 +211,5 @@ class PanelEvidence:
         self.faults.restore(tree["faults"])
         self.residuals.restore(tree["residuals"])
         self.sums.restore(tree["sums"])
+        self.events.restore(tree["events"])
         self.state.restore(tree["state"])

@@ -2,6 +2,9 @@
 
 Both from medians of 20-second means over five minutes: of all of them for the level test, true
 from the start; of the unsuspected ones, followed slowly, for the row's own past.
+
+The level test compares means of the values themselves: two exporters that sample the same steps
+at other moments, or over other windows, agree in these and in no mean of their logarithms.
 """
 
 from __future__ import annotations
@@ -23,8 +26,12 @@ BLOCK_SECONDS = 20.0
 RING_BLOCKS = 15
 ESTABLISHED_BLOCKS = 15
 LEVEL_SECONDS = 300.0
+MOST_SHARE = 16.0
+"""A burst counts no more in a mean."""
 LEVEL_BLOCKS = 8
-MANY_ROWS = 16
+SEVERAL = 0.15
+SEVERAL_SIGMA = 1.44
+"""Share of normal rows farther from the middle than so many standard deviations."""
 BASE_GAIN = 0.015
 BASE_SECONDS = 45.0
 
@@ -40,6 +47,9 @@ class OwnPast:
         state.add("block_sum", "mr", 0.0, dtype=np.float32)
         state.add("block_count", "mr", 0.0, dtype=np.float32)
         state.add("block_odd", "mr", False, dtype=np.bool_)
+        state.add("levels", "mr", np.nan, (RING_BLOCKS,), dtype=np.float32)
+        state.add("share_sum", "mr", 0.0, dtype=np.float32)
+        state.add("share_count", "mr", 0.0, dtype=np.float32)
         state.add("established", "mr", False, dtype=np.bool_)
         state.add("lasting", "mr", 0.0, dtype=np.float32)
         state.add("level_spread", "m", 0.0)
@@ -47,6 +57,7 @@ class OwnPast:
         self._ring_at = 0
         self._block_ticks = 0
         """Ticks that the open block stands for so far."""
+        self._share_ticks = 0
         self._floor2: Vector = np.zeros(0)
         self._fleet2: Vector = np.zeros(0)
 
@@ -73,6 +84,16 @@ class OwnPast:
         limit = (times * self.state["level_sigma"]).astype(np.float32)[:, None]
         return np.asarray(np.abs(self.state["base"]) > limit)
 
+    def follow(self, share: Array, present: Mask, everywhere: bool) -> None:
+        """One tick of values ``[M, R]`` in units of the reference (NaN where not present)."""
+        s = self.state
+        share = np.minimum(share, np.float32(MOST_SHARE))
+        if not everywhere:
+            np.copyto(share, 0.0, where=~present)
+        s["share_sum"] += share
+        s["share_count"] += present
+        self._share_ticks += 1
+
     def learn(
         self, away: Array, valid: Mask, suspect: Mask, tick_seconds: float, ticks: int
     ) -> None:
@@ -97,12 +118,13 @@ class OwnPast:
         # A row that gave nothing keeps its older blocks; the slot is only its own.
         np.copyto(ring[self._ring_at], mean, where=full)
         np.copyto(clean[self._ring_at], unsuspected, where=full)
-        self._ring_at = (self._ring_at + 1) % RING_BLOCKS
         self._block_ticks = 0
         for name in ("block_sum", "block_count", "block_odd"):
             s[name].fill(0)
+        self._close_level()
+        self._learn_level(*_middle(s["levels"]), valid)
         middle, known = _middle(ring)
-        self._learn_level(middle, known, valid)
+        self._ring_at = (self._ring_at + 1) % RING_BLOCKS
         # Where every block was clean, the median of the clean ones is the same.
         tainted = np.isfinite(ring)
         tainted &= ~clean
@@ -120,6 +142,19 @@ class OwnPast:
         s["base"] += middle
         s["established"] = s["established"] | (usable & (known >= ESTABLISHED_BLOCKS))
 
+    def _close_level(self) -> None:
+        """Each row's mean over the block, on the scale, from the middle of the rows."""
+        s = self.state
+        count = s["share_count"]
+        mean = np.arcsinh(s["share_sum"] / np.maximum(count, np.float32(1.0)))
+        full = count * 2 >= self._share_ticks
+        mean[~full] = np.nan
+        mean -= median(mean, np.count_nonzero(full, axis=1))[:, None]
+        np.copyto(s["levels"][self._ring_at], mean, where=full)
+        s["share_sum"].fill(0)
+        s["share_count"].fill(0)
+        self._share_ticks = 0
+
     def _learn_level(self, middle: Array, known: NDArray[np.int64], valid: Mask) -> None:
         """Each row's lasting distance from the peers, and how far these lie apart."""
         s = self.state
@@ -131,10 +166,12 @@ class OwnPast:
         rows = np.count_nonzero(enough, axis=1)
         away = np.abs(level - median(level, rows)[:, None])
         spread = np.nan_to_num(1.4826 * median(away, rows)).astype(np.float64)
-        if level.shape[1] >= MANY_ROWS:
-            # Roles (a first pipeline stage, data hosts) make long tails that are no faults.
-            away[~enough] = 0.0
-            spread = np.maximum(spread, np.percentile(away, 90, axis=1) / 1.645)
+        # What several have (a first pipeline stage, data hosts) is a role and no fault.
+        away[~enough] = 0.0
+        several = max(2, int(np.ceil(SEVERAL * level.shape[1])))
+        if level.shape[1] > several:
+            nth = np.partition(away, -several, axis=1)[:, -several]
+            spread = np.maximum(spread, nth / SEVERAL_SIGMA)
         s["level_spread"] = spread
 
     def rescale(self, change: Mask, factor: Array, centre: Array) -> None:
@@ -148,16 +185,23 @@ class OwnPast:
         count = np.maximum(s["block_count"][change], np.float32(1.0))
         mean = np.asarray(s["block_sum"][change] / count, np.float32)
         s["block_sum"][change] = count * offset_re_expressed(mean, centre, factor)
-        ring = s["ring"]
-        ring[:, change] = offset_re_expressed(ring[:, change], centre, factor)
+        for name in ("ring", "levels"):
+            ring = s[name]
+            ring[:, change] = offset_re_expressed(ring[:, change], centre, factor)
+        s["share_sum"][change] *= factor
 
     def snapshot(self) -> dict[str, Any]:
         """What is not in the arrays."""
-        return {"ring_at": self._ring_at, "block_ticks": self._block_ticks}
+        return {
+            "ring_at": self._ring_at,
+            "block_ticks": self._block_ticks,
+            "share_ticks": self._share_ticks,
+        }
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
         self._ring_at, self._block_ticks = tree["ring_at"], tree["block_ticks"]
+        self._share_ticks = tree["share_ticks"]
 
 
 def _middle(blocks: Array) -> tuple[Array, NDArray[np.int64]]:

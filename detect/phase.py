@@ -30,14 +30,26 @@ LONGEST_FADES = 0.8
 EVALUATION_LIMIT_SECONDS = 240.0
 SHORTEST_GAP_SECONDS = 10.0
 REFERENCE_SECONDS = 600.0
+PACE_SECONDS = 40.0
+USUAL_PACE_SECONDS = 900.0
+PACED_SECONDS = 150.0
+SLOWER = 0.05
+SLOWER_SPREADS = 2.0
+LARGEST_SWING = 0.1
+HELD_UP_SECONDS = 20.0
+"""A job runs slower than usual when it is by this share, and by so many of its usual swings."""
 TALKING = frozenset({"nvlink", "network"})
 SPINS = frozenset(
     {"gpu_utilization_ratio", "gpu_graphics_engine_active_ratio", "gpu_sm_active_ratio"}
 )
 """Metrics that stay high while a machine only waits in a collective."""
 HOST = frozenset({"cpu_usage_ratio"})
+HELD = frozenset({"memory_usage_ratio", "gpu_memory_used_bytes"})
+"""Like the processor, what falls when the job's process is gone."""
+RESTART_SECONDS = 20.0
+"""A job that was over for so long does not go on: it starts anew."""
 OVER = 0.4
-"""When even spinning and the processors are down to this share, nobody waits: the job is over."""
+"""When spinning is down to this share, and so is a sign of the processes, the job is over."""
 BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
 
 
@@ -62,11 +74,20 @@ class JobPhase:
         self.compute = 1.0
         self.talk = 1.0
         self.over = False
+        self.over_seconds = 0.0
+        self.restarted_seconds = START_SECONDS
+        """Seconds of work since the last new start."""
+        self.pace = 0.0
+        self.usual_pace = 0.0
+        self.pace_spread = 0.0
+        self.pace_known_seconds = 0.0
+        self.slower_seconds = 0.0
         self.blind = False
         """Nothing but the power shows whether the job makes progress."""
         self._compute: NDArray[np.int64] = np.zeros(0, np.int64)
         self._talk: NDArray[np.int64] = np.zeros(0, np.int64)
         self._used: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._spins = self._active = 0
 
     def reindex(self, metrics: tuple[str, ...]) -> None:
         """Follow the metrics."""
@@ -84,8 +105,11 @@ class JobPhase:
             compute = [i for i, m in enumerate(metrics) if self.family(m) == "power"]
         self._compute = np.array(compute, np.int64)
         self._talk = np.array(talk, np.int64)
-        rest = [i for i, m in enumerate(metrics) if m in SPINS or m in HOST]
-        self._used = np.array(compute + talk + rest, np.int64)
+        spins = [i for i, m in enumerate(metrics) if m in SPINS]
+        host = [i for i, m in enumerate(metrics) if m in HOST]
+        held = [i for i, m in enumerate(metrics) if m in HELD]
+        self._spins, self._active = len(spins), len(spins + host)
+        self._used = np.array(compute + talk + spins + host + held, np.int64)
 
     def step(self, centre: Array, tick_seconds: float) -> None:
         """``centre`` ``[M]``: the peers' fast centre in canonical units (NaN = unknown)."""
@@ -103,17 +127,53 @@ class JobPhase:
         share = np.where(known & (usual > 0), c / np.where(usual > 0, usual, 1.0), np.nan)
         n, k = self._compute.size, self._compute.size + self._talk.size
         compute, talk = _middle(share[:n]), _middle(share[n:k])
-        rest = share[k:]
-        rest = rest[np.isfinite(rest)]
+        spins, process = _known(share[k : k + self._spins]), _known(share[k + self._spins :])
         # Less power for no less activity: they wait.
-        spins = bool(rest.size) and float(rest.max()) >= SPINNING
+        active = _known(share[k : k + self._active])
+        waiting = float(active.max(initial=0.0)) >= SPINNING
         if self.blind and compute is not None:
             # A machine that only waits draws less, though far from nothing.
-            compute = LOW * compute / (SPINNING_POWER if spins else LOW_POWER)
-        self.over = bool(rest.size) and float(rest.max()) < OVER
+            compute = LOW * compute / (SPINNING_POWER if waiting else LOW_POWER)
+        self.over = bool(spins.size + process.size)
+        self.over &= float(spins.max(initial=0.0)) < OVER
+        self.over &= float(process.min(initial=1.0)) < OVER or not process.size
         self.compute = compute if compute is not None else talk if talk is not None else 1.0
         self.talk = talk if talk is not None else self.compute
         self._follow(tick_seconds)
+        self._follow_pace(tick_seconds)
+
+    def _follow_pace(self, tick_seconds: float) -> None:
+        """Progress per second over a minute, beside what it has been over a quarter of an hour."""
+        if self.name != "running":
+            return
+        self.pace_known_seconds += tick_seconds
+        now, age = 0.5 * (self.compute + self.talk), self.pace_known_seconds
+        self.pace += tick_seconds / min(age, PACE_SECONDS) * (now - self.pace)
+        gain = tick_seconds / min(age, USUAL_PACE_SECONDS)
+        self.usual_pace += gain * (now - self.usual_pace)
+        if age > PACE_SECONDS:
+            # A slow-down that lasts is no swing.
+            swing = min(abs(self.pace - self.usual_pace), LARGEST_SWING * self.usual_pace)
+            gain = tick_seconds / min(age - PACE_SECONDS, USUAL_PACE_SECONDS)
+            self.pace_spread += gain * (swing - self.pace_spread)
+        slower = self.paced and self.slower
+        self.slower_seconds = self.slower_seconds + tick_seconds if slower else 0.0
+
+    @property
+    def paced(self) -> bool:
+        """Whether the job's usual pace is known."""
+        return not self.blind and self.pace_known_seconds > PACED_SECONDS
+
+    @property
+    def slower(self) -> bool:
+        """Whether the job makes less progress than it used to: somebody holds it up."""
+        least = max(SLOWER * self.usual_pace, SLOWER_SPREADS * self.pace_spread)
+        return self.usual_pace - self.pace > least
+
+    @property
+    def held_up(self) -> bool:
+        """Whether it has for longer than by chance."""
+        return self.slower_seconds >= HELD_UP_SECONDS
 
     def _follow(self, tick_seconds: float) -> None:
         low = max(self.compute, self.talk) < LOW
@@ -125,6 +185,11 @@ class JobPhase:
             self.idle_seen += 1
             self.longest_idle = max(LONGEST_FADES * self.longest_idle, self.low_seconds)
         self.low_seconds = self.low_seconds + tick_seconds if low else 0.0
+        self.over_seconds = self.over_seconds + tick_seconds if low and self.over else 0.0
+        if self.over_seconds >= RESTART_SECONDS:
+            self.restarted_seconds = 0.0
+        elif not low:
+            self.restarted_seconds = min(self.restarted_seconds + tick_seconds, START_SECONDS)
         if self.talk < LOW:
             self.gap_seconds += tick_seconds
         elif self.gap_seconds:
@@ -144,6 +209,8 @@ class JobPhase:
             return "starting"
         if self.low_seconds > 0 and self.over:
             return "over"
+        if self.restarted_seconds < START_SECONDS:
+            return "starting"
         if self.low_seconds > 0:
             return "stalled" if self.low_seconds >= self._patience() else "idle"
         long_gap = self.gap_seconds > max(SHORTEST_GAP_SECONDS, 2 * self.usual_gap)
@@ -176,6 +243,13 @@ class JobPhase:
             "compute": self.compute,
             "talk": self.talk,
             "over": self.over,
+            "over_seconds": self.over_seconds,
+            "restarted_seconds": self.restarted_seconds,
+            "pace": self.pace,
+            "usual_pace": self.usual_pace,
+            "pace_spread": self.pace_spread,
+            "pace_known_seconds": self.pace_known_seconds,
+            "slower_seconds": self.slower_seconds,
         }
 
     def restore(self, tree: dict[str, Any]) -> None:
@@ -186,7 +260,11 @@ class JobPhase:
         self._configure()
 
 
+def _known(share: Array) -> Array:
+    return share[np.isfinite(share)]
+
+
 def _middle(share: Array) -> float | None:
-    share = np.sort(share[np.isfinite(share)])
+    share = np.sort(_known(share))
     n = share.size
     return float(0.5 * (share[(n - 1) // 2] + share[n // 2])) if n else None

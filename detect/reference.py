@@ -44,13 +44,15 @@ class Reference:
         ref = self.state["ref"]
         self._factor = 1.0 / np.where(ref > 0, ref, 1.0)[:, None]
 
-    def transform(self, x: Vector) -> Array:
-        """``asinh(x / reference)``: a difference near 0, a logarithm of the ratio above."""
+    def shares(self, x: Vector) -> Array:
+        """``x / reference``; its ``asinh`` is the scale, a difference near 0, a logarithm of the
+
+        ratio above.
+        """
         share = x * self._factor
         np.maximum(share, -MOST, out=share)
         np.minimum(share, MOST, out=share)
-        g = share.astype(np.float32)
-        return np.arcsinh(g, out=g)
+        return share.astype(np.float32)
 
     def update(
         self, x: Vector, present: Mask, peers: NDArray[np.int64], seconds: float

@@ -150,7 +150,9 @@ class PeerResiduals:
         valid = present & enough[:, None]
         if self._ticks % REFERENCE_TICKS == 0 or self._seconds < START_SECONDS:
             self._follow_reference(x, present, peers)
-        g = self.reference.transform(x)
+        g = self.reference.shares(x)
+        self.past.follow(g, present, everywhere)
+        np.arcsinh(g, out=g)
         own = follow(s["y"], g, self._gain, present, everywhere) - s["base"]
         g -= s["base"]
         if not every:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 SILENT_SECONDS = 45.0
 SILENT_TICKS = 3
 STANDSTILL_SECONDS = 20.0
-TOGETHER_SECONDS = 90.0
+LONGEST_REST_SECONDS = 60.0
+TOGETHER_SECONDS = 45.0
 
 
 class Silence:
@@ -41,7 +42,9 @@ class Silence:
         s["seen"] |= st.present
         s["missing"] = np.where(dark & s["seen"], s["missing"] + st.tick_seconds, 0.0)
         standstill = st.phase.low_seconds
-        if standstill < STANDSTILL_SECONDS:
+        # A rest like those before stands for nothing.
+        usual = min(st.phase.longest_idle, LONGEST_REST_SECONDS)
+        if standstill < max(STANDSTILL_SECONDS, usual):
             return []
         need = max(SILENT_SECONDS, SILENT_TICKS * st.tick_seconds)
         missing = s["missing"]

@@ -21,13 +21,17 @@ FIRST_IDLE = (0.5, 0.6)
 LATER_IDLE = 0.9
 LATE_FIRST_IDLE = 0.7
 BLIND = 0.6
+SLOWER = 1.5
 STALLED = 1.5
 GONE = 1.5
 WRITING = 0.2
 WRITING_LIMIT_SECONDS = 150.0
 WRITING_Z = 3.0
 WRITES_LITTLE_Z = 1.0
-WRITES = frozenset({"disk_write_bytes_per_second", "tcp_tx_bytes_per_second"})
+WRITES = frozenset(
+    {"disk_write_bytes_per_second", "tcp_tx_bytes_per_second", "pcie_tx_bytes_per_second"}
+)
+"""What saving state shows in: it leaves the GPUs, then the machine."""
 
 
 class Signs(Protocol):
@@ -88,6 +92,9 @@ class Trust:
         elif name == "stalled":
             # Longer than a checkpoint: the job waits for somebody.
             general *= STALLED
+        elif name == "running" and phase.held_up:
+            # Somebody holds it up; who is odd now is more likely to.
+            general *= SLOWER
         if phase.blind:
             general *= BLIND
         trust = np.where(signs.alive & ~signs.writes_little, idle * idle, idle) * general

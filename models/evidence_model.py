@@ -98,8 +98,12 @@ _BURSTY = MetricScale(0.1, 0.3, 30.0, 45.0, 3600.0, 3600.0, 90.0, low_counts=0.3
 METRIC_DEFAULTS: dict[str, MetricScale] = {
     "pfc_tx_packets_per_second": _BURSTY,
     "pfc_rx_packets_per_second": _BURSTY,
+    "ecn_marked_packets_per_second": _BURSTY,
+    "cnp_tx_packets_per_second": _BURSTY,
+    "cnp_rx_packets_per_second": _BURSTY,
+    "ib_transmit_wait_per_second": _BURSTY,
 }
-"""Pause frames come in bursts wherever traffic meets, and too few of them are no fault."""
+"""Signs of congestion come in bursts wherever traffic meets, and too few of them are no fault."""
 
 
 @dataclass(frozen=True, slots=True)

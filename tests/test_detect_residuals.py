@@ -229,6 +229,12 @@ def test_the_level_test_speaks_from_eight_blocks_on() -> None:
     assert (z[:first] == 0).all()
 
 
+@pytest.mark.parametrize(("rows", "alike"), [(5, 2), (12, 3), (20, 5)])
+def test_what_several_machines_have_is_a_role(rows: int, alike: int) -> None:
+    values = noisy(levels([90.0] * (rows - alike) + [60.0] * alike), 500, 0.005, seed=18)
+    assert (np.abs(after(tracker(1, rows), values)[-1].z[LEVEL]) < START[LEVEL]).all()
+
+
 @pytest.mark.parametrize("gap", [1, 7, 90])
 def test_a_gap_does_not_forget_a_lasting_distance(gap: int) -> None:
     values = noisy(levels([90.0] * 9 + [45.0]), 500, 0.005, seed=16)

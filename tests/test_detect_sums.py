@@ -13,9 +13,11 @@ from detect.accumulate import (
     ECHO_SECONDS,
     FAR,
     FULL,
+    HEAT_MOST,
     HOST_ALONE,
     LEAK_SECONDS,
     MOST_PATIENCE,
+    MOST_PER_FAMILY,
     OWN_PEAKS,
     SHAPE_LEAK_SECONDS,
     START,
@@ -135,6 +137,14 @@ def test_a_lasting_difference_alone_needs_to_be_far() -> None:
     strength = sums.strength()[LEVEL, 0]
     assert strength[1] == pytest.approx(2 * CAP[LEVEL])
     assert strength[2] == pytest.approx(CAP[LEVEL])
+
+
+def test_heat_alone_gathers_less_than_any_job_asks_for() -> None:
+    sums = EvidenceSums(lambda _: MetricScale(), lambda _: "thermal")
+    sums.reindex(METRICS, tuple(f"r{i}" for i in range(ROWS)))
+    add(sums, residuals(one(0, 2, 50.0)), 600)
+    assert 0 < sums.strength().max() <= HEAT_MOST
+    assert MODEL.threshold(3) > MOST_PER_FAMILY * HEAT_MOST
 
 
 def test_an_excursion_that_ended_makes_patient_with_that_row() -> None:
@@ -258,6 +268,21 @@ def test_what_the_host_alone_shows_adds_little_to_what_the_work_shows(
     both = fused(metrics, {**alone, "compute": work})
     assert plain - 1e-9 <= both <= 2 * plain + HOST_ALONE + 1e-9
     assert fused(metrics, alone) <= HOST_ALONE < MODEL.threshold(3)
+
+
+def test_what_nobody_knows_adds_little_to_what_the_work_shows() -> None:
+    # The panel marks a metric without a catalogue entry so: `node_load1`, somebody's own gauge.
+    metrics = (*WIDE, "other:")
+    sums = EvidenceSums(lambda _: MetricScale(), lambda m: m)
+    sums.reindex(metrics, ("r",))
+    valid = np.ones((len(metrics), 1), np.bool_)
+    nothing = Residuals(
+        np.zeros((TESTS, *valid.shape), np.float32), valid, valid, np.zeros(len(metrics))
+    )
+    sums.step(nothing, 1.0, np.ones(1), idle=False, past=1.0)
+    full = np.zeros((TESTS, *valid.shape))
+    full[FAST, -1] = 3.0
+    assert float(sums.fused(full)[0]) == pytest.approx(HOST_ALONE)
 
 
 def test_where_only_hosts_are_watched_they_count_in_full() -> None:

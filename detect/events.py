@@ -1,0 +1,75 @@
+"""Error codes and error counts that move on a machine: a witness beside its peers' metrics.
+
+Most of them need no action and name nobody. One that moves on a machine which grows odd at the
+same time is the machine's own account of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.state import PanelState
+
+Array = NDArray[np.float64]
+
+WEIGHT = {"gpu_xid_error": 1.0, "ib_link_downed": 1.0, "ib_symbol_errors": 0.4}
+"""What one event counts, in units of one family's full evidence. Cables err now and then."""
+FADE_SECONDS = 180.0
+MANY = 0.3
+"""Share of the rows from which an event is the job's (its processes were killed)."""
+
+
+class Events:
+    """The last event of each error metric and row of one panel.
+
+    ``sticky`` says of a metric that it keeps its last code: an event only when that changes.
+    """
+
+    def __init__(self, sticky: Callable[[str], bool]) -> None:
+        self.sticky = sticky
+        self.state = PanelState()
+        self.state.add("last", "mr", np.nan)
+        self.state.add("at_ns", "mr", 0, dtype=np.int64)
+        self.metrics: tuple[str, ...] = ()
+        self._weight: Array = np.zeros((0, 1))
+        self._sticky: NDArray[np.bool_] = np.zeros((0, 1), np.bool_)
+
+    def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
+        """Follow the roster."""
+        self.metrics = metrics
+        self.state.reindex(metrics, rows)
+        self._weight = np.array([WEIGHT.get(m, 0.0) for m in metrics])[:, None]
+        self._sticky = np.array([self.sticky(m) for m in metrics], np.bool_)[:, None]
+
+    def step(self, x: Array, at_ns: int) -> Array:
+        """One tick of codes and rates ``x`` ``[E, R]``; the witness ``[R]``, 0 or more."""
+        last, at = self.state["last"], self.state["at_ns"]
+        with np.errstate(invalid="ignore"):
+            happens = (x > 0) & np.where(self._sticky, (x != last) & np.isfinite(last), True)
+        # Of a rate the last that was none of zero is what there is to tell.
+        np.copyto(last, x, where=np.isfinite(x) & (self._sticky | (x > 0) | np.isnan(last)))
+        np.copyto(at, at_ns, where=happens)
+        if not at.any():
+            return np.zeros(x.shape[1])
+        fresh = np.where(at > 0, np.exp((at - at_ns) / (1e9 * FADE_SECONDS)), 0.0)
+        # What happened to many lately happened to the job.
+        fresh *= (fresh > 0.1).mean(axis=1, keepdims=True) <= max(MANY, 1.0 / x.shape[1])
+        return np.asarray((fresh * self._weight).max(axis=0, initial=0.0))
+
+    def latest(self, row: int) -> tuple[int, int]:
+        """Position of the metric of the row's latest event, and its event time."""
+        at = self.state["at_ns"][:, row]
+        metric = int(np.argmax(at))
+        return metric, int(at[metric])
+
+    def snapshot(self) -> dict[str, Any]:
+        """State tree."""
+        return self.state.snapshot()
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Inverse of `snapshot`."""
+        self.state.restore(tree)

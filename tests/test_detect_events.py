@@ -1,0 +1,133 @@
+"""Error codes and counts: a witness that names nobody alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from detect.events import FADE_SECONDS, WEIGHT, Events
+from detect.explain import explain
+from detect.panel import EVENT_ALONE, PanelEvidence
+from detect.snapshot import decode_state, encode_state
+from ingest.ticks import Panel
+from tests.detect_support import CATALOGUE, MODEL, noisy
+from tests.ticks_support import SECOND, START_NS, machine_names
+
+METRICS = ("gpu_xid_error", "ib_link_downed", "unheard_of_errors")
+XID, LINK, OTHER = range(3)
+ROWS = 6
+Array = NDArray[np.float64]
+
+
+def fresh() -> Events:
+    events = Events(lambda metric: CATALOGUE.metric(metric).sticky)
+    events.reindex(METRICS, machine_names(ROWS))
+    return events
+
+
+def after(values: Array, events: Events | None = None) -> Array:
+    """The witness after the ticks ``[E, R, T]``."""
+    events = events or fresh()
+    for k in range(values.shape[2]):
+        witness = events.step(values[:, :, k], START_NS + k * SECOND)
+    return witness
+
+
+def quiet(ticks: int) -> Array:
+    return np.zeros((len(METRICS), ROWS, ticks))
+
+
+def test_a_code_that_changes_speaks_for_some_minutes() -> None:
+    values = quiet(30 + int(FADE_SECONDS))
+    values[XID, 2, 29:] = 79.0
+    assert after(values[:, :, :30]).tolist() == [0, 0, WEIGHT["gpu_xid_error"], 0, 0, 0]
+    assert after(values)[2] == pytest.approx(np.exp(-1.0) * WEIGHT["gpu_xid_error"])
+
+
+def test_a_code_from_before_the_job_says_nothing() -> None:
+    values = quiet(30)
+    values[XID, 2] = 31.0
+    assert not after(values).any()
+    values[XID, 2, 10:20] = np.nan
+    assert not after(values).any()
+
+
+def test_a_code_that_is_cleared_says_nothing() -> None:
+    values = quiet(30)
+    values[XID, 2, :20] = 31.0
+    assert not after(values).any()
+
+
+def test_a_count_that_moves_is_an_event_and_stays_to_be_told() -> None:
+    values, events = quiet(30), fresh()
+    values[LINK, 4, 20] = 2.0
+    assert after(values, events)[4] > 0.9
+    assert events.latest(4) == (LINK, START_NS + 20 * SECOND)
+    assert events.state["last"][LINK, 4] == 2.0
+
+
+def test_what_happens_to_many_happens_to_the_job() -> None:
+    values = quiet(30)
+    values[XID, :3, 20:] = 45.0
+    assert not after(values).any()
+
+
+def test_an_error_of_no_known_weight_is_no_witness() -> None:
+    values = quiet(30)
+    values[OTHER, 1, 20:] = 5.0
+    assert not after(values).any()
+
+
+def test_events_go_on_from_their_snapshot() -> None:
+    values = quiet(40)
+    values[XID, 2, 15:] = 79.0
+    steady, first, second = fresh(), fresh(), fresh()
+    whole = after(values, steady)
+    after(values[:, :, :20], first)
+    second.restore(decode_state(encode_state(first.snapshot())))
+    second.reindex(METRICS, machine_names(ROWS))
+    for k in range(20, 40):
+        witness = second.step(values[:, :, k], START_NS + k * SECOND)
+    assert np.array_equal(witness, whole)
+
+
+PANEL = ("gpu_power_watts", "gpu_sm_active_ratio", "gpu_xid_error", "nvlink_tx_bytes_per_second")
+
+
+def panel_after(code: float, factor: float, seconds: int) -> PanelEvidence:
+    """A panel in which one machine's power and activity change by a factor, with a code."""
+    values = noisy(np.tile([[5000.0], [0.9], [0.0], [1e10]], ROWS), 600 + seconds, 0.01, seed=1)
+    values[:2, 3, 600:] *= factor
+    values[2, 3, 600:] = code
+    panel = Panel(
+        scope="machine",
+        metrics=PANEL,
+        machine=np.arange(ROWS),
+        gpu=np.full(ROWS, -1),
+        values=values,
+        fresh=np.isfinite(values),
+    )
+    evidence = PanelEvidence(CATALOGUE, MODEL)
+    evidence.reindex(panel, machine_names(ROWS), 1.0)
+    nobody, trust = np.zeros(ROWS, np.bool_), np.ones(ROWS)
+    for k in range(values.shape[2]):
+        at_ns = START_NS + k * SECOND
+        evidence.step(values[:, :, k], at_ns, 1.0, nobody, trust, False, 1.0, False)
+    return evidence
+
+
+def test_a_code_alone_names_nobody() -> None:
+    score = panel_after(79.0, 1.0, 20).score
+    assert score.max() <= EVENT_ALONE + 0.1 < MODEL.threshold(3)
+
+
+def test_a_code_beside_other_evidence_adds_to_it_and_is_told() -> None:
+    plain, told = panel_after(0.0, 0.6, 30), panel_after(79.0, 0.6, 30)
+    assert told.score[3] > plain.score[3] + 0.5 > 0.5
+    evidence = {e.metric: e for e in explain(told, 3, CATALOGUE).evidence}
+    assert evidence["gpu_xid_error"].value == 79.0
+    assert evidence["gpu_xid_error"].direction == "high"
+    assert evidence["gpu_xid_error"].peer_median == 0.0
+    assert sum(e.share for e in evidence.values()) == pytest.approx(1.0, abs=0.1)
+    assert "gpu_xid_error" not in {e.metric for e in explain(plain, 3, CATALOGUE).evidence}
