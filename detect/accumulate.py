@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detect.phase import Moment
 from detect.residuals import FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.state import PanelState
 from models.evidence_model import HOST_FAMILIES, MetricScale
@@ -45,7 +46,11 @@ HEAT_MOST = 1.0
 """Most evidence from heat, which a place and its fans decide: alone it names nobody."""
 HOST_ALONE = 0.8
 HOST_HELD_UP = 2.5
-"""Most evidence from the host beyond what the work shows; the second while the job is held up."""
+HOST_SECONDS = 150.0
+"""Most evidence from the host beyond what the work shows; once the job is held up, one more for
+so many seconds of that, up to the second."""
+HELD_UP_SHARPER = 1.3
+"""While the job is held up so much smaller differences count."""
 USUAL_FAMILIES = 5.0
 MOST_PER_FAMILY = 1.5
 STEP_MOST = 2.0
@@ -60,6 +65,7 @@ EXCURSION_SECONDS = 3.0
 PATIENCE_TICKS = 10
 PEAK_SECONDS = 4.0
 """Highest evidence is looked at so often (in whole ticks)."""
+RUNNING = Moment()
 TILE_ROWS = 1024
 """Cells do not depend on each other: so many rows at a time stay in the processor's cache."""
 
@@ -139,13 +145,11 @@ class EvidenceSums:
         r: Residuals,
         tick_seconds: float,
         trust: NDArray[np.floating],
-        idle: bool,
-        past: float,
+        moment: Moment,
     ) -> None:
-        """Add one tick. ``trust`` ``[R]`` in 0..1.5 scales growth; ``idle``: the job rests now;
+        """Add one tick. ``trust`` ``[R]`` in 0..1.5 scales growth.
 
-        ``past``: the share of ``trust`` that is owed to a short past, which the level test does
-        not compare with.
+        Of it ``moment.past`` is owed to a short past, which the level test does not compare with.
         """
         seconds = min(tick_seconds, MAX_STEP_SECONDS)
         seen = self.state["seen"]
@@ -156,15 +160,29 @@ class EvidenceSums:
         trust = trust.astype(np.float32)
         # Without a past of its own a row cannot have changed; the level test still sees it.
         change = (r.established & r.valid) * trust
-        level = r.valid * np.minimum(trust / past, 1.5)
+        level = r.valid * np.minimum(trust / moment.past, 1.5)
+        sharper = np.ones(TESTS)
+        if moment.held_up:
+            sharper[:LEVEL] = HELD_UP_SHARPER
         for rows in _tiles(trust.size):
-            self._add(r, rows, change[:, rows], level[:, rows], seconds)
-        self._learn_peaks(tick_seconds, trust, idle)
+            self._add(r, rows, change[:, rows], level[:, rows], seconds, sharper)
+        self._learn_peaks(tick_seconds, trust, moment.idle)
 
-    def _add(self, r: Residuals, rows: slice, change: Array, level: Array, seconds: float) -> None:
-        """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test."""
+    def _add(
+        self,
+        r: Residuals,
+        rows: slice,
+        change: Array,
+        level: Array,
+        seconds: float,
+        sharper: NDArray[np.float64],
+    ) -> None:
+        """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test, and
+        ``sharper`` ``[test]`` what it takes.
+        """
         z, valid = r.z[:, :, rows], r.valid[:, rows]
-        start, rate = _by_test(START), _by_test(seconds / (FULL - START))
+        start = _by_test(START / sharper)
+        rate = _by_test(seconds * sharper / (FULL - START))
         within = np.minimum(z, start)
         np.maximum(within, -start, out=within)
         grow = z - within
@@ -254,7 +272,7 @@ class EvidenceSums:
         size /= self.state["needed"][:, :, rows]
         return size
 
-    def judge(self, gone: NDArray[np.bool_], held_up: bool) -> tuple[Array, NDArray[np.float64]]:
+    def judge(self, gone: NDArray[np.bool_], moment: Moment) -> tuple[Array, NDArray[np.float64]]:
         """Each metric's strongest evidence ``[M, R]``, and one score per row (`fused`) ``[R]``."""
         strongest = np.empty(self.state["echo"].shape, np.float32)
         score = np.zeros(gone.size)
@@ -262,7 +280,7 @@ class EvidenceSums:
             strength = self.strength(rows)
             change, shape = _most(strength[:SHAPE]), strength[SHAPE]
             np.maximum(change, shape, out=strongest[:, rows])
-            score[rows] = self._fuse(change, shape, gone[rows], held_up)
+            score[rows] = self._fuse(change, shape, gone[rows], moment)
         return strongest, score
 
     def is_high(self, metric: int, row: int) -> bool:
@@ -279,21 +297,20 @@ class EvidenceSums:
         self,
         strength: NDArray[np.floating],
         gone: NDArray[np.bool_] | bool = False,
-        held_up: bool = False,
+        moment: Moment = RUNNING,
     ) -> NDArray[np.floating]:
         """One score per row from ``strength`` ``[test, M, R]``: ``[R]``, higher is worse.
 
-        ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows;
-        ``held_up``: the job has run slower than usual for a while.
+        ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
         """
-        return self._fuse(_most(strength[:SHAPE]), strength[SHAPE], gone, held_up)
+        return self._fuse(_most(strength[:SHAPE]), strength[SHAPE], gone, moment)
 
     def _fuse(
         self,
         strongest: NDArray[np.floating],
         shape: NDArray[np.floating],
         gone: NDArray[np.bool_] | bool,
-        held_up: bool,
+        moment: Moment,
     ) -> NDArray[np.floating]:
         """`fused`, of the strongest test but the shape's and of that, ``[M, R]`` each; the first
         is overwritten.
@@ -311,7 +328,10 @@ class EvidenceSums:
             return np.asarray(host + strange + rest)
         rest *= self._few
         # A busy host that holds up nothing else is somebody's cron job.
-        most = HOST_HELD_UP if held_up else HOST_ALONE
+        most = HOST_ALONE
+        if moment.held_up:
+            # What began long before holds nobody up now.
+            most = min(HOST_ALONE + moment.slower_seconds / HOST_SECONDS, HOST_HELD_UP)
         host += np.minimum(strange, HOST_ALONE)
         return np.asarray(rest + np.where(gone, host, np.minimum(host, most + rest)))
 

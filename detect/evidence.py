@@ -141,10 +141,8 @@ class EvidenceDetector:
         # Most rows odd at once is the job, not the machines: then everybody learns.
         if suspect.size and suspect.mean() > 0.5:
             suspect = np.zeros_like(suspect)
-        phase = self.phase
-        idle = phase.low_seconds > 0
         values = panel.values[:, :, k]
-        evidence.step(values, at_ns, seconds, suspect, trust, idle, phase.past, phase.held_up)
+        evidence.step(values, at_ns, seconds, suspect, trust, self.phase.moment)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""

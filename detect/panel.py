@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from detect.accumulate import EvidenceSums
 from detect.averages import follow
 from detect.events import Events
+from detect.phase import Moment
 from detect.residuals import FAST, PeerResiduals, Residuals
 from detect.state import PanelState
 from detect.telemetry_faults import TelemetryFaults
@@ -143,14 +144,11 @@ class PanelEvidence:
         tick_seconds: float,
         suspect: NDArray[np.bool_],
         trust: Array,
-        idle: bool,
-        past: float,
-        held_up: bool,
+        moment: Moment,
     ) -> None:
         """One tick of the panel, ``values`` ``[M, R]``; ``suspect`` ``bool [R]``.
 
-        ``trust`` ``[R]``, ``idle`` and ``past`` are those of `EvidenceSums.step`, ``held_up``
-        that of `EvidenceSums.fused`.
+        ``trust`` ``[R]`` is that of `EvidenceSums.step`, ``moment`` what the job does.
         """
         s = self.state
         x = values[self._compared]
@@ -164,8 +162,8 @@ class PanelEvidence:
         if looks:
             s["gone"], s["alive"] = self._signs_of_life(r)
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
-        self.sums.step(r, tick_seconds, trust, idle, past)
-        self.strength, score = self.sums.judge(s["gone"], held_up)
+        self.sums.step(r, tick_seconds, trust, moment)
+        self.strength, score = self.sums.judge(s["gone"], moment)
         s["witness"] = self.events.step(values[self._errors], at_ns)
         s["score"] = score + np.minimum(s["witness"], score + EVENT_ALONE)
         here = np.isfinite(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,24 @@ RESTART_SECONDS = 20.0
 OVER = 0.4
 """When spinning is down to this share, and so is a sign of the processes, the job is over."""
 BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the job does just now, as far as it bears on all evidence alike.
+
+    ``idle``: it rests. ``past``: see `JobPhase.past`. ``slower_seconds``: so long it has run
+    slower than it used to.
+    """
+
+    idle: bool = False
+    past: float = 1.0
+    slower_seconds: float = 0.0
+
+    @property
+    def held_up(self) -> bool:
+        """Whether it has run slower for longer than by chance."""
+        return self.slower_seconds >= HELD_UP_SECONDS
 
 
 class JobPhase:
@@ -171,9 +190,9 @@ class JobPhase:
         return self.usual_pace - self.pace > least
 
     @property
-    def held_up(self) -> bool:
-        """Whether it has for longer than by chance."""
-        return self.slower_seconds >= HELD_UP_SECONDS
+    def moment(self) -> Moment:
+        """As the last tick left it."""
+        return Moment(self.low_seconds > 0, self.past, self.slower_seconds)
 
     def _follow(self, tick_seconds: float) -> None:
         low = max(self.compute, self.talk) < LOW

@@ -92,7 +92,7 @@ class Trust:
         elif name == "stalled":
             # Longer than a checkpoint: the job waits for somebody.
             general *= STALLED
-        elif name == "running" and phase.held_up:
+        elif name == "running" and phase.moment.held_up:
             # Somebody holds it up; who is odd now is more likely to.
             general *= SLOWER
         if phase.blind:

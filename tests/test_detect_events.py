@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from detect.accumulate import RUNNING
 from detect.events import FADE_SECONDS, WEIGHT, Events
 from detect.explain import explain
 from detect.panel import EVENT_ALONE, PanelEvidence
@@ -113,7 +114,7 @@ def panel_after(code: float, factor: float, seconds: int) -> PanelEvidence:
     nobody, trust = np.zeros(ROWS, np.bool_), np.ones(ROWS)
     for k in range(values.shape[2]):
         at_ns = START_NS + k * SECOND
-        evidence.step(values[:, :, k], at_ns, 1.0, nobody, trust, False, 1.0, False)
+        evidence.step(values[:, :, k], at_ns, 1.0, nobody, trust, RUNNING)
     return evidence
 
 

@@ -296,7 +296,7 @@ SLOWED = (0.3, 0.9, 0.42, 6.7)
 def test_evidence_from_a_job_that_is_held_up_counts_more() -> None:
     job = started()
     assert job.does(SLOWED, 90) == "running"
-    assert job.phase.held_up
+    assert job.phase.moment.held_up
     assert job.weight.tolist() == [SLOWER] * 3
     job.does(WORK, 120)
     assert job.weight.tolist() == [1.0] * 3
@@ -307,13 +307,13 @@ def test_a_pace_that_always_swung_holds_nobody_up() -> None:
     for _ in range(30):
         job.does(WORK, 30)
         job.does(SLOWED, 30)
-    assert not job.phase.held_up
+    assert not job.phase.moment.held_up
 
 
 def test_the_pace_of_a_young_job_is_not_known() -> None:
     job = started(150)
     job.does(SLOWED, 60)
-    assert not job.phase.held_up
+    assert not job.phase.moment.held_up
 
 
 def test_a_long_rest_is_no_new_normal() -> None:

@@ -19,11 +19,13 @@ from detect.accumulate import (
     MOST_PATIENCE,
     MOST_PER_FAMILY,
     OWN_PEAKS,
+    RUNNING,
     SHAPE_LEAK_SECONDS,
     START,
     STEP_MOST,
     EvidenceSums,
 )
+from detect.phase import Moment
 from detect.residuals import DRIFT, FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.snapshot import decode_state, encode_state
 from models.evidence_model import MetricScale
@@ -57,7 +59,7 @@ def one(metric: int, row: int, z: float, test: int = FAST) -> Array:
 
 def add(sums: EvidenceSums, r: Residuals, seconds: int = 1, trust: float = 1.0) -> EvidenceSums:
     for _ in range(seconds):
-        sums.step(r, 1.0, np.full(ROWS, trust), idle=False, past=1.0)
+        sums.step(r, 1.0, np.full(ROWS, trust), RUNNING)
     return sums
 
 
@@ -73,7 +75,7 @@ def test_no_sample_adds_more_than_its_own_duration(
     sums = fresh()
     for value in z:
         before = sums.state["total"].copy()
-        sums.step(residuals(value), tick, np.full(ROWS, trust), idle=False, past=1.0)
+        sums.step(residuals(value), tick, np.full(ROWS, trust), RUNNING)
         # Taking back what spoke for the other direction is no growth.
         grown = np.abs(sums.state["total"]) - np.abs(before)
         assert grown.max() <= tick * trust + 1e-5
@@ -203,7 +205,7 @@ def panel_of(*metrics: str, silent: frozenset[str] = frozenset()) -> EvidenceSum
     shape = (len(metrics), 1)
     valid = np.array([[m not in silent] for m in metrics])
     nothing = Residuals(np.zeros((TESTS, *shape), np.float32), valid, valid, np.zeros(len(metrics)))
-    sums.step(nothing, 1.0, np.ones(1), idle=False, past=1.0)
+    sums.step(nothing, 1.0, np.ones(1), RUNNING)
     return sums
 
 
@@ -279,7 +281,7 @@ def test_what_nobody_knows_adds_little_to_what_the_work_shows() -> None:
     nothing = Residuals(
         np.zeros((TESTS, *valid.shape), np.float32), valid, valid, np.zeros(len(metrics))
     )
-    sums.step(nothing, 1.0, np.ones(1), idle=False, past=1.0)
+    sums.step(nothing, 1.0, np.ones(1), RUNNING)
     full = np.zeros((TESTS, *valid.shape))
     full[FAST, -1] = 3.0
     assert float(sums.fused(full)[0]) == pytest.approx(HOST_ALONE)
@@ -339,7 +341,7 @@ def test_a_gap_does_not_make_the_memory_of_an_excursion_fade() -> None:
 def test_a_short_past_is_no_reason_to_distrust_the_level() -> None:
     sums = fresh()
     for _ in range(10):
-        sums.step(residuals(50.0), 1.0, np.full(ROWS, 0.5), idle=False, past=0.5)
+        sums.step(residuals(50.0), 1.0, np.full(ROWS, 0.5), Moment(past=0.5))
     assert sums.state["total"][LEVEL] == pytest.approx(10.0)
     assert sums.state["total"][DRIFT] == pytest.approx(5.0)
 
@@ -356,7 +358,7 @@ def test_sums_restored_from_bytes_go_on_bit_for_bit(seed: int, before: int) -> N
             assert encode_state(other.snapshot()) == stored
         r = residuals(rng.normal(0.0, 9.0, (TESTS, len(METRICS), ROWS)))
         for sums in (steady, other) if tick >= before else (steady,):
-            sums.step(r, 1.0, np.full(ROWS, 0.7), idle=tick % 40 > 30, past=0.5)
+            sums.step(r, 1.0, np.full(ROWS, 0.7), Moment(tick % 40 > 30, 0.5))
     assert encode_state(other.snapshot()) == encode_state(steady.snapshot())
 
 
