@@ -49,8 +49,6 @@ HOST_HELD_UP = 2.5
 HOST_SECONDS = 150.0
 """Most evidence from the host beyond what the work shows; once the job is held up, one more for
 so many seconds of that, up to the second."""
-HELD_UP_SHARPER = 1.3
-"""While the job is held up so much smaller differences count."""
 USUAL_FAMILIES = 5.0
 MOST_PER_FAMILY = 1.5
 STEP_MOST = 2.0
@@ -123,9 +121,6 @@ class EvidenceSums:
         ordered = [names[i] for i in order]
         self.families = tuple(dict.fromkeys(ordered))
         self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
-        self._strange = np.array([_unknown(f) for f in self.families], np.bool_)
-        beside = np.array([f in HOST_FAMILIES or _unknown(f) for f in names], np.bool_)
-        self._beside, self._of_work = np.flatnonzero(beside), np.flatnonzero(~beside)
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
         self._weigh()
 
@@ -135,8 +130,16 @@ class EvidenceSums:
         if self.families:
             by_family = self.state["seen"][self._by_family]
             seen = np.logical_or.reduceat(by_family, self._starts)
-        work = int((seen & ~self._host & ~self._strange).sum())
+        self._strange = np.array([_unknown(f) for f in self.families], np.bool_)
+        if not (seen & ~self._host & ~self._strange).any():
+            # Where nothing else is reported, what nobody knows is the work.
+            self._strange[:] = False
+        of_work = ~self._host & ~self._strange
+        work = int((seen & of_work).sum())
         self._host_only = work == 0
+        metrics = np.empty(self._by_family.size, np.bool_)
+        metrics[self._by_family] = np.repeat(of_work, np.diff([*self._starts, metrics.size]))
+        self._beside, self._of_work = np.flatnonzero(~metrics), np.flatnonzero(metrics)
         # The same event shows in fewer families where fewer are reported.
         self._few = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
 
@@ -161,28 +164,14 @@ class EvidenceSums:
         # Without a past of its own a row cannot have changed; the level test still sees it.
         change = (r.established & r.valid) * trust
         level = r.valid * np.minimum(trust / moment.past, 1.5)
-        sharper = np.ones(TESTS)
-        if moment.held_up:
-            sharper[:LEVEL] = HELD_UP_SHARPER
         for rows in _tiles(trust.size):
-            self._add(r, rows, change[:, rows], level[:, rows], seconds, sharper)
+            self._add(r, rows, change[:, rows], level[:, rows], seconds)
         self._learn_peaks(tick_seconds, trust, moment.idle)
 
-    def _add(
-        self,
-        r: Residuals,
-        rows: slice,
-        change: Array,
-        level: Array,
-        seconds: float,
-        sharper: NDArray[np.float64],
-    ) -> None:
-        """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test, and
-        ``sharper`` ``[test]`` what it takes.
-        """
+    def _add(self, r: Residuals, rows: slice, change: Array, level: Array, seconds: float) -> None:
+        """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test."""
         z, valid = r.z[:, :, rows], r.valid[:, rows]
-        start = _by_test(START / sharper)
-        rate = _by_test(seconds * sharper / (FULL - START))
+        start, rate = _by_test(START), _by_test(seconds / (FULL - START))
         within = np.minimum(z, start)
         np.maximum(within, -start, out=within)
         grow = z - within
@@ -325,7 +314,7 @@ class EvidenceSums:
         strange = by_family[self._strange].sum(axis=0)
         rest = by_family[~self._host & ~self._strange].sum(axis=0) + step
         if self._host_only:
-            return np.asarray(host + strange + rest)
+            return np.asarray(host + rest)
         rest *= self._few
         # A busy host that holds up nothing else is somebody's cron job.
         most = HOST_ALONE

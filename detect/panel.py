@@ -17,13 +17,17 @@ from detect.telemetry_faults import TelemetryFaults
 from detect.trust import WRITES, WRITES_LITTLE_Z, WRITING_Z
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel
-from models.evidence_model import EvidenceModel, MetricScale
+from models.evidence_model import METRIC_DEFAULTS, EvidenceModel, MetricScale
 
 Array = NDArray[np.float64]
 
 RAW_SECONDS = 10.0
 ROSE = 0.03
 DARK_SHARE = 0.3
+SMOOTH = frozenset(
+    {"compute", "power", "clock", "thermal", "memory", "pcie", "nvlink", "network", "step"}
+)
+"""Families that follow the job's steps: their means over many steps are steady."""
 LIFE = frozenset({"cpu", "host_memory", "memory"})
 GONE = 0.4
 LEAST_LIFE = 0.1
@@ -52,9 +56,12 @@ class PanelEvidence:
             known = catalogue.metric(metric)
             return QUIET_BY_FAMILY.get(known.family, QUIET_BY_UNIT.get(known.seen_unit, 0.0))
 
+        def bursty(metric: str) -> bool:
+            return not (catalogue.metric(metric).family in SMOOTH and metric not in METRIC_DEFAULTS)
+
         self.family = family
         self.faults = TelemetryFaults(family, lambda metric: catalogue.metric(metric).scope)
-        self.residuals = PeerResiduals(scale, quiet)
+        self.residuals = PeerResiduals(scale, quiet, bursty)
         self.sums = EvidenceSums(scale, family)
         self.events = Events(lambda metric: catalogue.metric(metric).sticky)
         self.state = PanelState()

@@ -4,7 +4,8 @@ Both from medians of 20-second means over five minutes: of all of them for the l
 from the start; of the unsuspected ones, followed slowly, for the row's own past.
 
 The level test compares means of the values themselves: two exporters that sample the same steps
-at other moments, or over other windows, agree in these and in no mean of their logarithms.
+at other moments, or over other windows, agree in these and in no mean of their logarithms. What
+comes in bursts has no use for them: there it compares means on the scale.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ LEVEL_SECONDS = 300.0
 MOST_SHARE = 16.0
 """A burst counts no more in a mean."""
 LEVEL_BLOCKS = 8
-SEVERAL = 0.15
-SEVERAL_SIGMA = 1.44
-"""Share of normal rows farther from the middle than so many standard deviations."""
+SEVERAL = 0.1
+SEVERAL_OF_FEW = 0.2
+"""So many rows may differ for good one by one; of few rows two, or up to this share."""
+ROLE_SIGMAS = 2.0
+ALIKE = 0.5
+MANY_ROWS = 16
 BASE_GAIN = 0.015
 BASE_SECONDS = 45.0
 
@@ -54,16 +58,22 @@ class OwnPast:
         state.add("lasting", "mr", 0.0, dtype=np.float32)
         state.add("level_spread", "m", 0.0)
         state.add("level_sigma", "m", 1.0)
+        state.add("role", "mr", False, dtype=np.bool_)
         self._ring_at = 0
         self._block_ticks = 0
         """Ticks that the open block stands for so far."""
         self._share_ticks = 0
         self._floor2: Vector = np.zeros(0)
         self._fleet2: Vector = np.zeros(0)
+        self._bursty: Mask = np.zeros((0, 1), np.bool_)
 
-    def configure(self, floor: Vector, fleet: Vector) -> None:
-        """``[M]`` each: the model's least noise, and its spread of healthy machines."""
+    def configure(self, floor: Vector, fleet: Vector, bursty: Mask) -> None:
+        """``[M]`` each: the model's least noise, its spread of healthy machines, and which
+
+        metrics come in bursts.
+        """
         self._floor2, self._fleet2 = np.square(floor), np.square(fleet)
+        self._bursty = bursty[:, None]
 
     def level_z(self, slow2: Vector, slow_seconds: float, peers: NDArray[np.int64]) -> Array:
         """Lasting distance from the peers ``[M, R]`` in standard deviations of healthy ones.
@@ -77,7 +87,9 @@ class OwnPast:
         spread2 = np.maximum(self._fleet2, np.square(few * s["level_spread"]))
         sigma = np.sqrt(self._floor2 + slow2 * (slow_seconds / LEVEL_SECONDS) + spread2)
         s["level_sigma"] = sigma
-        return np.asarray(s["lasting"] * (1.0 / sigma).astype(np.float32)[:, None])
+        z = s["lasting"] * (1.0 / sigma).astype(np.float32)[:, None]
+        z[s["role"]] = 0.0
+        return np.asarray(z)
 
     def apart(self, times: float) -> Mask:
         """Rows that always lay apart by so many of those standard deviations: ``bool [M, R]``."""
@@ -122,6 +134,7 @@ class OwnPast:
         for name in ("block_sum", "block_count", "block_odd"):
             s[name].fill(0)
         self._close_level()
+        np.copyto(s["levels"][self._ring_at], mean, where=full & self._bursty)
         self._learn_level(*_middle(s["levels"]), valid)
         middle, known = _middle(ring)
         self._ring_at = (self._ring_at + 1) % RING_BLOCKS
@@ -150,7 +163,7 @@ class OwnPast:
         full = count * 2 >= self._share_ticks
         mean[~full] = np.nan
         mean -= median(mean, np.count_nonzero(full, axis=1))[:, None]
-        np.copyto(s["levels"][self._ring_at], mean, where=full)
+        np.copyto(s["levels"][self._ring_at], mean, where=full & ~self._bursty)
         s["share_sum"].fill(0)
         s["share_count"].fill(0)
         self._share_ticks = 0
@@ -166,13 +179,23 @@ class OwnPast:
         rows = np.count_nonzero(enough, axis=1)
         away = np.abs(level - median(level, rows)[:, None])
         spread = np.nan_to_num(1.4826 * median(away, rows)).astype(np.float64)
-        # What several have (a first pipeline stage, data hosts) is a role and no fault.
-        away[~enough] = 0.0
-        several = max(2, int(np.ceil(SEVERAL * level.shape[1])))
-        if level.shape[1] > several:
-            nth = np.partition(away, -several, axis=1)[:, -several]
-            spread = np.maximum(spread, nth / SEVERAL_SIGMA)
+        if level.shape[1] >= MANY_ROWS:
+            # Roles (a first pipeline stage, data hosts) make long tails that are no faults.
+            away[~enough] = 0.0
+            spread = np.maximum(spread, np.percentile(away, 90, axis=1) / 1.645)
         s["level_spread"] = spread
+        s["role"] = self._roles(level)
+
+    def _roles(self, level: Array) -> Mask:
+        """Cells whose distance several rows have alike, ``bool [M, R]``."""
+        role = np.zeros(level.shape, np.bool_)
+        alone = _alone(level.shape[1])
+        for m in range(level.shape[0]):
+            apart = np.flatnonzero(np.abs(level[m]) > ROLE_SIGMAS * self.state["level_sigma"][m])
+            if apart.size > alone:
+                ratio = level[m, apart][None, :] / level[m, apart][:, None]
+                role[m, apart] = (ratio >= ALIKE).sum(axis=1) > alone
+        return role
 
     def rescale(self, change: Mask, factor: Array, centre: Array) -> None:
         """References grew by 1 / ``factor``: offsets around the ``centre`` are others now.
@@ -202,6 +225,11 @@ class OwnPast:
         """Inverse of `snapshot`."""
         self._ring_at, self._block_ticks = tree["ring_at"], tree["block_ticks"]
         self._share_ticks = tree["share_ticks"]
+
+
+def _alone(rows: int) -> int:
+    """So many rows at most may differ alike for good and be odd; if more do it is a role."""
+    return max(1, min(round(SEVERAL_OF_FEW * rows), max(2, round(SEVERAL * rows))))
 
 
 def _middle(blocks: Array) -> tuple[Array, NDArray[np.int64]]:

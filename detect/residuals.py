@@ -83,8 +83,14 @@ class PeerResiduals:
     tick; what changes slowly is looked at every `LOOK_SECONDS` and holds in between.
     """
 
-    def __init__(self, scale: Callable[[str], MetricScale], quiet: Callable[[str], float]) -> None:
+    def __init__(
+        self,
+        scale: Callable[[str], MetricScale],
+        quiet: Callable[[str], float],
+        bursty: Callable[[str], bool],
+    ) -> None:
         self.scale = scale
+        self.bursty = bursty
         self.state = s = PanelState()
         self.reference = Reference(s, quiet)
         self.noise = Noise(s)
@@ -118,7 +124,7 @@ class PeerResiduals:
         fleet = np.array([self.scale(m).fleet for m in metrics])
         self.reference.configure()
         self.noise.configure(floor)
-        self.past.configure(floor, fleet)
+        self.past.configure(floor, fleet, np.array([self.bursty(m) for m in metrics], np.bool_))
         self.shape.configure(floor, tick_seconds)
         self._tick_seconds = tick_seconds
         slow = max(SLOW_SECONDS, 4 * tick_seconds)

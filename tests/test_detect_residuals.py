@@ -32,7 +32,7 @@ def tracker(
     metrics: int, rows: int, tick_seconds: float = 1.0, scale: MetricScale | None = None
 ) -> PeerResiduals:
     """A fresh tracker of metrics ``m0``.. over rows ``r0``.."""
-    made = PeerResiduals(lambda _: scale or MetricScale(), lambda _: 0.0)
+    made = PeerResiduals(lambda _: scale or MetricScale(), lambda _: 0.0, lambda _: False)
     made.reindex(
         tuple(f"m{i}" for i in range(metrics)), tuple(f"r{i}" for i in range(rows)), tick_seconds
     )
@@ -250,7 +250,10 @@ def test_a_tracker_restored_from_bytes_goes_on_bit_for_bit(at: int) -> None:
     values = noisy(np.full((2, 6), 90.0), at + 90, 0.01, seed=17)
     values[0, 3, at - 2 :] *= 1.7
     values[1, 1, at // 2 :: 7] = np.nan
-    steady, other = tracker(2, 6), PeerResiduals(lambda _: MetricScale(), lambda _: 0.0)
+    steady, other = (
+        tracker(2, 6),
+        PeerResiduals(lambda _: MetricScale(), lambda _: 0.0, lambda _: False),
+    )
     after(steady, values[:, :, :at])
     stored = encode_state(steady.snapshot())
     other.restore(decode_state(stored))
