@@ -281,6 +281,10 @@ class Pipeline:
         pipeline.restore(state)
         self._jobs[job] = pipeline
 
+    def rests(self, job: str) -> bool:
+        """Whether a job's state only changes with new samples, until it is forgotten."""
+        return job in self._jobs and self._jobs[job].aligner.rests
+
     def drop(self, job: str) -> None:
         """Forget a job without a word (another process has taken it over)."""
         self._jobs.pop(job, None)

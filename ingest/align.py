@@ -32,6 +32,10 @@ __all__ = ["AlignSettings", "JobAligner"]
 
 _VERSION = 1
 
+WATCHED_NS = 5 * SECOND
+"""Of the time between two looks at a silent source this much counts: in a longer one nobody was
+looking (the source was behind, away, or another's), and what it had to say comes next."""
+
 
 class JobAligner:
     """Aligns one job. Single-threaded; reads no clock; memory is bounded by the settings.
@@ -54,7 +58,8 @@ class JobAligner:
         self._roster = 0
         self._closed_ns: int | None = None
         self._ready: list[TickBlock] = []
-        self._idle_since: int | None = None
+        self._idle_ns = 0
+        self._looked_ns: int | None = None
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -86,6 +91,11 @@ class JobAligner:
         """Rows that wait for their tick to close."""
         return self._intake.rows.size
 
+    @property
+    def rests(self) -> bool:
+        """Whether the source has been silent for so long that time alone changes nothing more."""
+        return self._idle_ns >= self._spans.idle_ns
+
     def add(self, table: pa.Table, now_ns: int | None = None) -> list[Rejected]:
         """Take in rows of the job (`ingest.samples`); return those that cannot be used.
 
@@ -94,7 +104,7 @@ class JobAligner:
         and counter resets are only counted.
         """
         if len(table):
-            self._idle_since = None
+            self._idle_ns, self._looked_ns = 0, None
             self._intake.ledger.counters["rows"] += len(table)
             rest: Batch | None = read_batch(table)
             while rest is not None:
@@ -111,12 +121,16 @@ class JobAligner:
     def idle(self, now_ns: int) -> list[TickBlock]:
         """Call now and then while nothing arrives: closes the last ticks after `idle_seconds`.
 
-        Ticks close up to what the quorum has reached and no further, so that a source that was
-        only interrupted loses nothing of what comes after.
+        Ticks close up to what the quorum has reached and no further. So a source that was
+        interrupted for less than that loses nothing at all, and after a longer time only what
+        it still had of the ticks that it was in the middle of (as late). Of the time between
+        two calls `WATCHED_NS` count at most.
         """
-        if self._idle_since is None:
-            self._idle_since = now_ns
-        if now_ns - self._idle_since >= self._spans.idle_ns:
+        if not self.rests:
+            passed = 0 if self._looked_ns is None else now_ns - self._looked_ns
+            self._idle_ns += min(max(passed, 0), WATCHED_NS)
+            self._looked_ns = now_ns
+        if self.rests:
             self._close(idle=True)
         return self.advance()
 
@@ -149,6 +163,8 @@ class JobAligner:
             "runs": self._runs,
             "roster": self._roster,
             "closed_ns": self._closed_ns,
+            "idle_ns": self._idle_ns,
+            "looked_ns": self._looked_ns,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -174,7 +190,8 @@ class JobAligner:
             self._run = self._new_run(state["run"]["tick_ns"])
             self._run.restore(state["run"])
         self._ready = []
-        self._idle_since = None
+        # States of versions before did not hold these.
+        self._idle_ns, self._looked_ns = state.get("idle_ns", 0), state.get("looked_ns")
 
     def _on_roster(self, machine: int) -> bool:
         return self._run is not None and self._run.holds(machine)

@@ -30,7 +30,8 @@ class AlignSettings:
         A missing value is held for this many of its series' periods, at most this long. A
         counter's rate spans no longer gap than ``hold_seconds`` either, nor a leave.
     idle_seconds
-        Wall-clock time without any row after which the last ticks close.
+        Wall-clock time without any row after which the last ticks close. An interruption that is
+        shorter changes nothing; 30 s outlast the election of a broker's successor.
     max_open_rows
         Rows that may wait for their tick to close.
     """
@@ -43,7 +44,7 @@ class AlignSettings:
     silence_seconds: float = 600.0
     hold_periods: float = 2.5
     hold_seconds: float = 150.0
-    idle_seconds: float = 10.0
+    idle_seconds: float = 30.0
     max_machines: int = 20_000
     max_gpus: int = 128
     max_metrics: int = 256

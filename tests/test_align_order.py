@@ -133,6 +133,24 @@ def test_a_restored_snapshot_goes_on_as_if_never_interrupted(
     assert resumed.aligner.counters == straight.aligner.counters
 
 
+@given(lives, sizes, st.integers(0, 2**32 - 1), st.sets(st.integers(0, 100), max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_interruptions_shorter_than_the_idle_time_change_nothing(
+    life: Life, batches: list[int], seed: int, stops: set[int]
+) -> None:
+    parts = cut(arrived(life.rows(), 3.0, seed), batches)
+    outcome, wall = align([], SETTINGS, flush=False), 0
+    for number, part in enumerate(parts):
+        feed(outcome, part)
+        for _ in range(30 if number in stops else 0):  # the first look starts the clock
+            wall += SECOND
+            outcome.blocks += outcome.aligner.idle(wall)
+    finish(outcome)
+    straight = align(parts, SETTINGS)
+    assert outcome.ticks() == straight.ticks()
+    assert outcome.aligner.counters == straight.aligner.counters
+
+
 @given(lives, sizes, st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
 def test_the_watermark_never_goes_back(life: Life, batches: list[int], seed: int) -> None:

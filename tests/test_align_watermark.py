@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.align import AlignSettings
+from detect.snapshot import decode_state, encode_state
+from ingest.align import AlignSettings, JobAligner
+from ingest.catalogue import Catalogue
 from tests.align_support import SECOND, START, Outcome, Row, align, cut, feed, finish, row, table
 
 HOUR = 3600.0
@@ -18,6 +20,16 @@ def second(i: float, machines: int = 4) -> list[Row]:
 def live(rows: list[list[Row]]) -> Outcome:
     """Each list of rows as a batch, in this order, without flush."""
     return align([table(batch) for batch in rows], flush=False)
+
+
+def silence(outcome: Outcome, seconds: int, wall_s: int = 10**9) -> list[int]:
+    """So many seconds without a row, looked at every second; seconds in which ticks closed."""
+    closed = []
+    for passed in range(seconds + 1):
+        blocks = outcome.aligner.idle((wall_s + passed) * SECOND)
+        outcome.blocks += blocks
+        closed += [passed] if blocks else []
+    return closed
 
 
 def closed_to(outcome: Outcome) -> float:
@@ -179,19 +191,46 @@ def test_a_lone_machine_may_pause_too() -> None:
 
 def test_an_idle_source_does_not_hold_the_last_ticks() -> None:
     outcome = live([second(i) for i in range(60)])
-    wall = 10**18
-    assert not outcome.aligner.idle(wall)
-    assert not outcome.aligner.idle(wall + 5 * SECOND)
-    blocks = outcome.aligner.idle(wall + 11 * SECOND)
-    assert sum(b.ticks for b in blocks) == 4
+    assert closed_to(outcome) == 56
+    assert silence(outcome, 100) == [30]
     assert closed_to(outcome) == 60
-    assert not outcome.aligner.idle(wall + 3600 * SECOND)
+    assert outcome.aligner.rests
+
+
+def test_an_interrupted_source_goes_on_in_the_middle_of_a_tick() -> None:
+    rows = [one for i in range(60) for one in second(i)]
+    straight = live([[one] for one in rows])
+    for stop in range(100, 108):
+        outcome = live([[one] for one in rows[:stop]])
+        assert silence(outcome, 29) == []
+        for one in rows[stop:]:
+            feed(outcome, table([one]))
+        assert not outcome.rejected
+        assert outcome.ticks() == straight.ticks()
+
+
+def test_time_in_which_nobody_looked_is_no_silence() -> None:
+    outcome = live([second(i) for i in range(60)])
+    outcome.aligner.idle(0)
+    assert not outcome.aligner.idle(3600 * SECOND)
+    assert closed_to(outcome) == 56
+    assert silence(outcome, 60, wall_s=3601) == [24]
+
+
+@pytest.mark.parametrize("stop", range(36))
+def test_a_snapshot_knows_how_long_the_source_has_been_silent(stop: int) -> None:
+    outcome = live([second(i) for i in range(60)])
+    closed = silence(outcome, stop)
+    state = outcome.aligner.snapshot()
+    outcome.aligner = JobAligner("job", Catalogue.default())
+    outcome.aligner.restore(decode_state(encode_state(state)))
+    closed += [stop + 1 + s for s in silence(outcome, 40, wall_s=10**9 + stop + 1)]
+    assert closed == [30]
 
 
 def test_what_comes_after_an_interruption_is_not_late() -> None:
     outcome = live([second(i) for i in range(60)])
-    outcome.aligner.idle(0)
-    outcome.aligner.idle(600 * SECOND)
+    assert silence(outcome, 600) == [30]
     for i in range(60, 100):
         feed(outcome, table(second(i)))
     assert not outcome.rejected
@@ -199,16 +238,15 @@ def test_what_comes_after_an_interruption_is_not_late() -> None:
 
 def test_rows_in_between_start_the_idle_time_anew() -> None:
     outcome = live([second(i) for i in range(60)])
-    outcome.aligner.idle(0)
+    assert silence(outcome, 20) == []
     feed(outcome, table(second(60)))
-    assert not outcome.aligner.idle(11 * SECOND)
+    assert silence(outcome, 29, wall_s=10**9 + 21) == []
 
 
 def test_an_idle_source_of_a_short_job_gives_its_few_ticks() -> None:
     outcome = live([second(i) for i in range(5)])
-    outcome.aligner.idle(0)
-    blocks = outcome.aligner.idle(151 * SECOND)
-    assert sum(b.ticks for b in blocks) == 5
+    assert silence(outcome, 200) == [150]
+    assert sum(b.ticks for b in outcome.blocks) == 5
 
 
 def test_event_time_does_not_run_ahead_of_the_wall_clock() -> None:

@@ -56,12 +56,16 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Snapshot:
-    """The jobs' states at one offset: ``changed`` are written anew, ``gone`` are deleted."""
+    """The jobs' states at one offset: ``changed`` are written anew, ``gone`` are deleted.
+
+    ``moving`` of them go on changing by the clock alone.
+    """
 
     offset: int
     changed: Mapping[str, bytes]
     gone: Collection[str]
     reader: dict[str, Any]
+    moving: Collection[str] = ()
 
 
 def claim(session: Session, key: PartitionKey, *, owner: str, now_ns: int) -> Checkpoint:

@@ -89,7 +89,8 @@ class Partition:
         self._journal: list[JournalEntry] = []
         self._rerun: Rerun[Message] | None = None
         self._stored_jobs: set[str] = set()
-        self._changed: dict[str, int] = {}
+        self._moving: set[str] = set()
+        """Jobs that may be others than their stored states say."""
         self._pending: _Pending | None = None
 
     @property
@@ -113,7 +114,7 @@ class Partition:
         self.to_restore = dict(found.states)
         self.jobs = set(found.states)
         self._stored_jobs = set(found.states)
-        self._changed = {}
+        self._moving = set()
         self._pending = None
         self._journal = list(found.journal)
         self._rerun = Rerun(self.read_offset, found.journal) if found.journal else None
@@ -153,17 +154,20 @@ class Partition:
         found = set(pc.unique(samples["job"]).to_pylist())
         new = found - self.jobs
         self.jobs |= found
-        # A job fed is written at the next snapshot and at the one after it: the second holds
-        # what the clock alone has changed since (the first pass of time after its last row).
-        self._changed.update(dict.fromkeys(found, 2))
+        self._moving |= found
         return sorted(new)
+
+    def note_restored(self, job: str, *, rests: bool) -> None:
+        """A job is as its stored state says; unless it ``rests`` the clock changes it now."""
+        if not rests:
+            self._moving.add(job)
 
     def snapshot(self, pipeline: Pipeline, offset: int, limit_bytes: int) -> Snapshot:
         """The states of all jobs that may have changed since the last snapshot."""
         present = {state.job for state in pipeline.jobs()} & self.jobs
         changed = {}
         for job in sorted(present):
-            if not self._changed.get(job) and job in self._stored_jobs:
+            if job not in self._moving and job in self._stored_jobs:
                 continue
             try:
                 changed[job] = encode_state(pipeline.snapshot(job), limit_bytes=limit_bytes)
@@ -171,7 +175,8 @@ class Partition:
                 present.discard(job)
                 _log.error("job state not stored", job=job, reason=str(error))
         gone = (self.jobs | self._stored_jobs) - present
-        return Snapshot(offset=offset, changed=changed, gone=gone, reader=self.reader.snapshot())
+        moving = {job for job in changed if not pipeline.rests(job)}
+        return Snapshot(offset, changed, gone, self.reader.snapshot(), moving)
 
     def may_snapshot(self) -> bool:
         """Whether the stored offset and the jobs' states are of the same moment."""
@@ -199,7 +204,7 @@ class Partition:
         self._stored_jobs -= set(pending.snapshot.gone)
         self.jobs -= set(pending.snapshot.gone)
         self._stored_jobs |= pending.snapshot.changed.keys()
-        self._changed = {job: left - 1 for job, left in self._changed.items() if left > 1}
+        self._moving = set(pending.snapshot.moving)
         return True
 
     def give_up(self) -> set[str]:

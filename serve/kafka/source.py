@@ -143,6 +143,7 @@ class KafkaSource:
             while partition.to_restore:
                 job, state = partition.to_restore.popitem()
                 self.counts["cold_starts"] += not restore(pipeline, job, state, limit)
+                partition.note_restored(job, rests=pipeline.rests(job))
         turn = polled.detail if isinstance(polled.detail, Turn) else Turn()
         for tp, batch in turn.batches.items():
             partition = self._partitions[tp]
