@@ -15,6 +15,7 @@ from detect.accumulate import (
     FULL,
     HEAT_MOST,
     HOST_ALONE,
+    HOST_HELD_UP,
     LEAK_SECONDS,
     MOST_PATIENCE,
     MOST_PER_FAMILY,
@@ -272,19 +273,38 @@ def test_what_the_host_alone_shows_adds_little_to_what_the_work_shows(
     assert fused(metrics, alone) <= HOST_ALONE < MODEL.threshold(3)
 
 
-def test_what_nobody_knows_adds_little_to_what_the_work_shows() -> None:
-    # The panel marks a metric without a catalogue entry so: `node_load1`, somebody's own gauge.
-    metrics = (*WIDE, "other:")
+def unknown(*metrics: str) -> EvidenceSums:
+    """Like `panel_of`; the panel marks a metric that the catalogue does not know by ``other:``."""
     sums = EvidenceSums(lambda _: MetricScale(), lambda m: m)
     sums.reindex(metrics, ("r",))
     valid = np.ones((len(metrics), 1), np.bool_)
-    nothing = Residuals(
-        np.zeros((TESTS, *valid.shape), np.float32), valid, valid, np.zeros(len(metrics))
-    )
-    sums.step(nothing, 1.0, np.ones(1), RUNNING)
-    full = np.zeros((TESTS, *valid.shape))
+    nothing = np.zeros((TESTS, *valid.shape), np.float32)
+    sums.step(Residuals(nothing, valid, valid, np.zeros(len(metrics))), 1.0, np.ones(1), RUNNING)
+    return sums
+
+
+def test_what_nobody_knows_adds_little_to_what_the_work_shows() -> None:
+    full = np.zeros((TESTS, len(WIDE) + 1, 1))
     full[FAST, -1] = 3.0
-    assert float(sums.fused(full)[0]) == pytest.approx(HOST_ALONE)
+    assert unknown(*WIDE, "other:load").fused(full)[0] == pytest.approx(HOST_ALONE)
+
+
+def test_what_nobody_knows_is_the_work_where_nothing_else_is_reported() -> None:
+    full = np.zeros((TESTS, 2, 1))
+    full[FAST, 0] = 1.0
+    assert unknown("other:latency", "cpu").fused(full)[0] == pytest.approx(MOST_PER_FAMILY)
+
+
+def test_the_host_counts_more_the_longer_the_job_is_held_up() -> None:
+    sums = panel_of(*WIDE, *HOST_FAMILIES)
+    full = np.zeros((TESTS, len(WIDE) + len(HOST_FAMILIES), 1))
+    full[FAST, len(WIDE)] = 9.0
+    scores = [
+        float(sums.fused(full, moment=Moment(slower_seconds=s))[0]) for s in (0.0, 30.0, 150.0, 1e4)
+    ]
+    assert scores[0] == pytest.approx(HOST_ALONE)
+    assert scores == sorted(set(scores))
+    assert scores[-1] == pytest.approx(HOST_HELD_UP)
 
 
 def test_where_only_hosts_are_watched_they_count_in_full() -> None:
