@@ -37,10 +37,14 @@ LEAK_SECONDS = 900.0
 SHAPE_LEAK_SECONDS = 450.0
 """What takes longer to gather is no change: a clock beside the others', a role."""
 ECHO_SECONDS = 120.0
-CAP = np.array([3.0, 3.0, 1.5, 1.95, 3.0])
-"""Most evidence by test: a small difference alone, or a lasting one, names nobody."""
+CAP = np.array([2.0, 2.0, 1.5, 1.95, 3.0])
+HELD_UP_CAP = np.array([3.0, 3.0, 1.5, 1.95, 3.0])
+"""Most evidence by test: a small difference alone, or a lasting one, names nobody; nor, in a large
+job, does one family of metrics, unless the job is held up or stands still.
+"""
 FAR = 2.0
 """Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
+ROLE_FAMILIES = 3
 ALIKE_FAMILY = {"thermal": "power"}
 HEAT_MOST = 1.0
 """Most evidence from heat, which a place and its fans decide: alone it names nobody."""
@@ -164,12 +168,38 @@ class EvidenceSums:
         # Without a past of its own a row cannot have changed; the level test still sees it.
         change = (r.established & r.valid) * trust
         level = r.valid * np.minimum(trust / moment.past, 1.5)
+        level *= ~self._works_apart(r)
+        cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         for rows in _tiles(trust.size):
-            self._add(r, rows, change[:, rows], level[:, rows], seconds)
+            self._add(r, rows, change[:, rows], level[:, rows], seconds, cap)
         self._learn_peaks(tick_seconds, trust, moment.idle)
 
-    def _add(self, r: Residuals, rows: slice, change: Array, level: Array, seconds: float) -> None:
-        """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test."""
+    def _works_apart(self, r: Residuals) -> NDArray[np.bool_]:
+        """Rows of another role, ``bool [R]``: they lie far apart in most of what the work shows.
+
+        In synchronous training a slow machine does as much work as its peers; one that does far
+        less, or more, and holds nobody up has been given other work.
+        """
+        far = np.abs(r.z[LEVEL]) >= float(FAR * FULL[LEVEL])
+        if not far.any():
+            return np.zeros(far.shape[1], np.bool_)
+        families = np.logical_or.reduceat(far[self._by_family], self._starts, axis=0)
+        of_work = ~self._host & ~self._strange
+        return np.asarray(np.count_nonzero(families[of_work], axis=0) >= ROLE_FAMILIES)
+
+    def _add(
+        self,
+        r: Residuals,
+        rows: slice,
+        change: Array,
+        level: Array,
+        seconds: float,
+        most: NDArray[np.float64],
+    ) -> None:
+        """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test.
+
+        ``most`` ``[test]`` bounds it.
+        """
         z, valid = r.z[:, :, rows], r.valid[:, rows]
         start, rate = _by_test(START), _by_test(seconds / (FULL - START))
         within = np.minimum(z, start)
@@ -204,7 +234,7 @@ class EvidenceSums:
         total[SHAPE] *= np.exp(passed * np.float32(-1.0 / SHAPE_LEAK_SECONDS))
         total += grow
         if max(total.max(initial=0.0), -total.min(initial=0.0)) > self._least_cap:
-            cap = np.minimum(_by_test(CAP), self._most) * self.state["needed"][:, :, rows]
+            cap = np.minimum(_by_test(most), self._most) * self.state["needed"][:, :, rows]
             far = np.abs(z[LEVEL]) >= float(FAR * FULL[LEVEL])
             cap[LEVEL] += cap[LEVEL] * far
             np.minimum(total, cap, out=total)

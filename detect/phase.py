@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detect.pace import Pace
 from detect.state import PanelState
 
 Array = NDArray[np.float64]
@@ -31,12 +32,6 @@ LONGEST_FADES = 0.8
 EVALUATION_LIMIT_SECONDS = 240.0
 SHORTEST_GAP_SECONDS = 10.0
 REFERENCE_SECONDS = 600.0
-PACE_SECONDS = 40.0
-USUAL_PACE_SECONDS = 900.0
-PACED_SECONDS = 150.0
-SLOWER = 0.05
-SLOWER_SPREADS = 2.0
-LARGEST_SWING = 0.1
 HELD_UP_SECONDS = 20.0
 """A job runs slower than usual when it is by this share, and by so many of its usual swings."""
 TALKING = frozenset({"nvlink", "network"})
@@ -96,11 +91,7 @@ class JobPhase:
         self.over_seconds = 0.0
         self.restarted_seconds = START_SECONDS
         """Seconds of work since the last new start."""
-        self.pace = 0.0
-        self.usual_pace = 0.0
-        self.pace_spread = 0.0
-        self.pace_known_seconds = 0.0
-        self.slower_seconds = 0.0
+        self.pace = Pace()
         self.blind = False
         """Nothing but the power shows whether the job makes progress."""
         self._compute: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -159,40 +150,13 @@ class JobPhase:
         self.compute = compute if compute is not None else talk if talk is not None else 1.0
         self.talk = talk if talk is not None else self.compute
         self._follow(tick_seconds)
-        self._follow_pace(tick_seconds)
-
-    def _follow_pace(self, tick_seconds: float) -> None:
-        """Progress per second over a minute, beside what it has been over a quarter of an hour."""
-        if self.name != "running":
-            return
-        self.pace_known_seconds += tick_seconds
-        now, age = 0.5 * (self.compute + self.talk), self.pace_known_seconds
-        self.pace += tick_seconds / min(age, PACE_SECONDS) * (now - self.pace)
-        gain = tick_seconds / min(age, USUAL_PACE_SECONDS)
-        self.usual_pace += gain * (now - self.usual_pace)
-        if age > PACE_SECONDS:
-            # A slow-down that lasts is no swing.
-            swing = min(abs(self.pace - self.usual_pace), LARGEST_SWING * self.usual_pace)
-            gain = tick_seconds / min(age - PACE_SECONDS, USUAL_PACE_SECONDS)
-            self.pace_spread += gain * (swing - self.pace_spread)
-        slower = self.paced and self.slower
-        self.slower_seconds = self.slower_seconds + tick_seconds if slower else 0.0
-
-    @property
-    def paced(self) -> bool:
-        """Whether the job's usual pace is known."""
-        return not self.blind and self.pace_known_seconds > PACED_SECONDS
-
-    @property
-    def slower(self) -> bool:
-        """Whether the job makes less progress than it used to: somebody holds it up."""
-        least = max(SLOWER * self.usual_pace, SLOWER_SPREADS * self.pace_spread)
-        return self.usual_pace - self.pace > least
+        if self.name == "running" and not self.blind:
+            self.pace.step(0.5 * (self.compute + self.talk), tick_seconds)
 
     @property
     def moment(self) -> Moment:
         """As the last tick left it."""
-        return Moment(self.low_seconds > 0, self.past, self.slower_seconds)
+        return Moment(self.low_seconds > 0, self.past, self.pace.slower_seconds)
 
     def _follow(self, tick_seconds: float) -> None:
         low = max(self.compute, self.talk) < LOW
@@ -264,17 +228,14 @@ class JobPhase:
             "over": self.over,
             "over_seconds": self.over_seconds,
             "restarted_seconds": self.restarted_seconds,
-            "pace": self.pace,
-            "usual_pace": self.usual_pace,
-            "pace_spread": self.pace_spread,
-            "pace_known_seconds": self.pace_known_seconds,
-            "slower_seconds": self.slower_seconds,
+            "pace": self.pace.snapshot(),
         }
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
         self.state.restore(tree["usual"])
-        for name in tree.keys() - {"usual"}:
+        self.pace.restore(tree["pace"])
+        for name in tree.keys() - {"usual", "pace"}:
             setattr(self, name, tree[name])
         self._configure()
 

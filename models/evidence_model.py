@@ -94,7 +94,7 @@ FAMILY_DEFAULTS: dict[str, MetricScale] = {
 """Hosts live their own lives: cron, logging, checkpoints by some; alone they must last. So must
 heat, which a machine's place and its fans decide; a throttled one shows in clock and power."""
 
-_BURSTY = MetricScale(0.1, 0.3, 36.0, 54.0, 3600.0, 3600.0, 90.0, low_counts=0.3)
+_BURSTY = MetricScale(0.1, 0.3, 54.0, 80.0, 3600.0, 3600.0, 90.0, low_counts=0.3)
 METRIC_DEFAULTS: dict[str, MetricScale] = {
     "pfc_tx_packets_per_second": _BURSTY,
     "pfc_rx_packets_per_second": _BURSTY,

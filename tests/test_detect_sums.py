@@ -14,6 +14,7 @@ from detect.accumulate import (
     FAR,
     FULL,
     HEAT_MOST,
+    HELD_UP_CAP,
     HOST_ALONE,
     HOST_HELD_UP,
     LEAK_SECONDS,
@@ -130,7 +131,16 @@ def test_evidence_is_bounded_so_that_it_can_be_taken_back() -> None:
     most = CAP * MetricScale().holds
     most[LEVEL] *= 2
     assert (size <= most).all()
-    assert size[DRIFT] < 2 * MetricScale().hold_drift < size[SLOW]
+    assert size[FAST] == pytest.approx(CAP[FAST] * HOLD, rel=0.01)
+
+
+def test_a_metric_gathers_more_while_the_job_is_held_up() -> None:
+    sums = fresh()
+    for _ in range(600):
+        sums.step(residuals(50.0), 1.0, np.ones(ROWS), Moment(slower_seconds=60.0))
+    assert sums.strength()[FAST].max() == pytest.approx(HELD_UP_CAP[FAST], rel=0.01)
+    add(sums, residuals(50.0))
+    assert sums.strength()[FAST].max() <= CAP[FAST]
 
 
 def test_a_lasting_difference_alone_needs_to_be_far() -> None:
