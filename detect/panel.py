@@ -28,7 +28,7 @@ SMOOTH = frozenset(
     {"compute", "power", "clock", "thermal", "memory", "pcie", "nvlink", "network", "step"}
 )
 """Families that follow the job's steps: their means over many steps are steady."""
-LIFE = frozenset({"cpu", "host_memory", "memory"})
+LIFE = frozenset({"cpu", "host_memory", "memory", "clock"})
 GONE = 0.4
 LEAST_LIFE = 0.1
 ERRORS = frozenset({"error"})
