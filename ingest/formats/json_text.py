@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+_PIECE = 32_768
+"""Octets looked at together: they and what is made of them stay in the CPU's nearest cache."""
+
 
 class TwiceAKeyError(ValueError):
     """An object has a key twice: which of the two values holds is anybody's guess."""
@@ -32,10 +35,16 @@ def with_twice_a_key(messages: Sequence[bytes], present: int) -> set[int]:
     ``":``, so as many of these as values means that no key stood twice. A text may contain
     them, too: only if the numbers differ are the messages looked at one by one.
     """
-    text = b"".join(messages)
-    octets = np.frombuffer(text, np.uint8)
-    keys = int(np.count_nonzero((octets[:-1] == ord('"')) & (octets[1:] == ord(":"))))
-    if keys == present or keys == present + text.count(b"null"):
+    total = sum(map(len, messages))
+    step = max(1, _PIECE * len(messages) // max(total, 1))
+    keys = nulls = 0
+    for start in range(0, len(messages), step):
+        text = b"".join(messages[start : start + step])
+        octets = np.frombuffer(text, np.uint8)
+        keys += int(np.count_nonzero((octets[:-1] == ord('"')) & (octets[1:] == ord(":"))))
+    if keys != present:
+        nulls = sum(message.count(b"null") for message in messages)
+    if keys == present + nulls:
         return set()
     found = set()
     for index, message in enumerate(messages):
