@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
 import io
 import json
 import os
@@ -123,6 +124,8 @@ def work(
     done = _all_stored(store, messages)
     while not source.partitions():
         worker.step(0.2)
+    gc.collect()
+    gc.freeze()  # as `serve.server` does
     rows = worker.parts.metrics.rows._value
     began, cpu, had = time.monotonic(), time.process_time(), rows.get()
     profiler = cProfile.Profile()
