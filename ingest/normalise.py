@@ -250,14 +250,14 @@ def _metrics(
     if not raw:
         return {}
     clean = canonical(np.array(raw), resolutions, divisors, counts)
-    present = np.count_nonzero(~np.isnan(clean), axis=1).tolist()
+    empty = np.isnan(np.fmax.reduce(clean, axis=1)).tolist()
     found: dict[str, list[tuple[Resolution, Floats]]] = {}
-    for resolution, values, count in zip(resolutions, clean, present, strict=True):
+    for resolution, values, nothing in zip(resolutions, clean, empty, strict=True):
         metric = resolution.metric
-        if not count:
+        if nothing:
             continue
         if not metric.known and not budget.admits(metric.name):
-            counts["unknown_name"] += count
+            counts["unknown_name"] += int(np.count_nonzero(~np.isnan(values)))
             continue
         found.setdefault(metric.name, []).append((resolution, values))
     out: dict[str, Floats] = {}

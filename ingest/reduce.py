@@ -55,8 +55,17 @@ def reduce_rows(
     """
     tick = rows.ts // tick_ns
     counters = [c for c in columns if c.endswith(COUNTER_SUFFIX)]
-    if not counters and _unique(tick, rows.series, capacity):
-        return Samples(tick, rows.series, dict(zip(columns, rows.values, strict=True)))
+    if not counters:
+        several = _several(tick, rows.series, capacity)
+        if not several.any():
+            return Samples(tick, rows.series, dict(zip(columns, rows.values, strict=True)))
+        if not several.all():
+            some = Rows(rows.ts[several], rows.series[several], rows.values[:, several])
+            reduced = reduce_rows(
+                some, columns, catalogue, rates,
+                tick_ns=tick_ns, gap_ns=gap_ns, capacity=capacity,
+            )  # fmt: skip
+            return _with(reduced, tick, rows, columns, np.flatnonzero(~several))
 
     order = np.lexsort((rows.ts, rows.series))
     ts, series = rows.ts[order], rows.series[order]
@@ -75,11 +84,10 @@ def reduce_rows(
     group[cells[1:]] = 1
     group = np.cumsum(group)
 
-    out: dict[str, NDArray[np.float64]] = {}
-    shared = _Shared(cells, ts.size)
-    for index, name in enumerate(columns):
-        if not name.endswith(COUNTER_SUFFIX):
-            out[name] = shared.average(values[index], largest=catalogue.metric(name).sticky)
+    gauges = [at for at, name in enumerate(columns) if not name.endswith(COUNTER_SUFFIX)]
+    names = [columns[at] for at in gauges]
+    largest = np.array([catalogue.metric(name).sticky for name in names], dtype=np.bool_)
+    out = dict(zip(names, _averages(values[gauges], cells, largest), strict=True))
     for name in counters:
         metric = catalogue.metric(name.removesuffix(COUNTER_SUFFIX))
         counted = values[columns.index(name)]
@@ -94,53 +102,64 @@ def reduce_rows(
     return Samples(tick[cells], series[cells], out, duplicates)
 
 
-class _Shared:
-    """The cells into which several rows fell: few, so only these are averaged.
-
-    Cell k holds the rows from ``cells[k]`` to the next cell's, of ``rows`` in all.
-    """
-
-    def __init__(self, cells: NDArray[np.int64], rows: int) -> None:
-        count = np.diff(cells, append=rows)
-        several = count > 1
-        self._cells = cells
-        self._several = np.flatnonzero(several)
-        self._rows = np.flatnonzero(np.repeat(several, count))
-        self._starts = np.cumsum(count[several]) - count[several]
-
-    def average(self, values: NDArray[np.float64], *, largest: bool) -> NDArray[np.float64]:
-        """One value a cell: the mean of its rows' (the largest of a sticky code's)."""
-        out = values[self._cells]
-        if self._several.size:
-            out[self._several] = _average(values[self._rows], self._starts, largest=largest)
-        return out
-
-
-def _average(
-    values: NDArray[np.float64], cells: NDArray[np.int64], *, largest: bool
+def _averages(
+    values: NDArray[np.float64], cells: NDArray[np.int64], largest: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    if largest:
-        return np.asarray(np.fmax.reduceat(values, cells))
-    finite = np.isfinite(values)
-    count = np.add.reduceat(finite, cells, dtype=np.int64)
+    """``[column, cell]``: the mean of a cell's rows, or the largest of a sticky code's.
+
+    ``values`` is ``[column, row]``; cell k holds the rows from ``cells[k]`` to the next cell's.
+    """
+    out = values[:, cells]
+    count = np.diff(cells, append=values.shape[1])
+    several = count > 1
+    if not several.any():
+        return out
+    shared = values[:, np.repeat(several, count)]
+    starts = np.cumsum(count[several]) - count[several]
+    finite = np.isfinite(shared)
+    given = np.add.reduceat(finite, starts, axis=1, dtype=np.int64)
     with np.errstate(invalid="ignore", over="ignore"):
-        total = np.add.reduceat(np.where(finite, values, 0.0), cells)
-        return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+        total = np.add.reduceat(np.where(finite, shared, 0.0), starts, axis=1)
+        mean = np.where(given > 0, total / np.maximum(given, 1), np.nan)
+    if largest.any():
+        mean[largest] = np.fmax.reduceat(shared[largest], starts, axis=1)
+    out[:, several] = mean
+    return out
 
 
-def _unique(tick: NDArray[np.int64], series: NDArray[np.int64], capacity: int) -> bool:
-    """Whether no series has two rows in one tick."""
+def _with(
+    reduced: Samples,
+    tick: NDArray[np.int64],
+    rows: Rows,
+    columns: Sequence[str],
+    alone: NDArray[np.intp],
+) -> Samples:
+    """Those reduced and, as they are, the rows that are alone in their cell."""
+    values = np.concatenate(
+        [rows.values[:, alone], [reduced.values[name] for name in columns]], axis=1
+    )
+    return Samples(
+        np.concatenate([tick[alone], reduced.tick]),
+        np.concatenate([rows.series[alone], reduced.series]),
+        dict(zip(columns, values, strict=True)),
+        reduced.duplicates,
+    )
+
+
+def _several(
+    tick: NDArray[np.int64], series: NDArray[np.int64], capacity: int
+) -> NDArray[np.bool_]:
+    """Which rows have another one of their series in the same tick."""
     if tick.size <= 1:
-        return True
+        return np.zeros(tick.size, dtype=np.bool_)
     first = int(tick.min())
     span = int(tick.max()) - first + 1
     cell = (tick - first) * capacity + series
     if (cell[1:] > cell[:-1]).all():
-        return True
-    if span * capacity <= 8 * cell.size + 4096:
-        return int(np.bincount(cell, minlength=1).max()) <= 1
-    cell = np.sort(cell)
-    return bool((cell[1:] > cell[:-1]).all())
+        return np.zeros(tick.size, dtype=np.bool_)
+    if span * capacity > 8 * cell.size + 4096:
+        cell = np.unique(cell, return_inverse=True)[1]
+    return np.asarray(np.bincount(cell)[cell] > 1)
 
 
 def _starts(major: NDArray[np.int64], minor: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -87,23 +87,33 @@ def canonical(
     ``divisors`` holds the values by which a column is divided (see `Resolution.per`).
     """
     metrics = [r.metric for r in resolutions]
-    raw = _drop(raw, np.isinf(raw), "not_finite", counts)
-    if (raw >= BLANK_INT32).any():
-        can_be_blank = np.array([[m.blank == "dcgm"] for m in metrics])
-        can_saturate = np.array([[r.counter and r.metric.saturating] for r in resolutions])
-        raw = _drop(raw, can_be_blank & _is_blank(raw), "blank", counts)
-        raw = _drop(raw, can_saturate & (raw == SATURATED_UINT32), "saturated", counts)
+    lowest, highest = _range(raw)
+    infinite = np.isinf(lowest) | np.isinf(highest)
+    raw = _drop(raw, infinite, lambda part, _: np.isinf(part), "not_finite", counts)
+    high = highest >= BLANK_INT32
+    can_be_blank = np.array([m.blank == "dcgm" for m in metrics])
+    can_saturate = np.array([r.counter and r.metric.saturating for r in resolutions])
+    raw = _drop(raw, high & can_be_blank, lambda part, _: _is_blank(part), "blank", counts)
+    raw = _drop(
+        raw, high & can_saturate, lambda part, _: part == SATURATED_UINT32, "saturated", counts
+    )
+    converted = any(r.factor != 1.0 or r.offset != 0.0 for r in resolutions)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if divisors:
             raw = raw.copy()
             for row, divisor in divisors.items():
                 raw[row] = np.where(divisor > 0, raw[row] / divisor, np.nan)
-        if any(r.factor != 1.0 or r.offset != 0.0 for r in resolutions):
+        if converted:
             raw = raw * _rows([r.factor for r in resolutions])
             raw += _rows([r.offset for r in resolutions])
+    if divisors or converted:
+        lowest, highest = _range(raw)
     lower = _rows([0.0 if r.counter else max(r.metric.lower, -LARGEST) for r in resolutions])
     upper = _rows([LARGEST if r.counter else min(r.metric.upper, LARGEST) for r in resolutions])
-    return _drop(raw, (raw < lower) | (raw > upper), "limit", counts)
+    beyond = (lowest < lower[:, 0]) | (highest > upper[:, 0])
+    return _drop(
+        raw, beyond, lambda part, at: (part < lower[at]) | (part > upper[at]), "limit", counts
+    )
 
 
 def as_float(value: float | str) -> float:
@@ -141,12 +151,31 @@ def _rows(numbers_: Sequence[float]) -> Floats:
     return np.array(numbers_, dtype=np.float64)[:, None]
 
 
-def _drop(values: Floats, bad: NDArray[np.bool_], reason: str, counts: Counter[str]) -> Floats:
-    count = int(np.count_nonzero(bad))
+def _range(values: Floats) -> tuple[Floats, Floats]:
+    """Smallest and largest value of each column, NaN where there is none."""
+    return np.fmin.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
+
+
+def _drop(
+    values: Floats,
+    suspect: NDArray[np.bool_],
+    bad: Callable[[Floats, NDArray[np.intp]], NDArray[np.bool_]],
+    reason: str,
+    counts: Counter[str],
+) -> Floats:
+    """The values without the bad ones, which only ``suspect`` columns may have: mostly none."""
+    at = np.flatnonzero(suspect)
+    if not at.size:
+        return values
+    part = values[at]
+    found = bad(part, at)
+    count = int(np.count_nonzero(found))
     if not count:
         return values
     counts[reason] += count
-    return np.where(bad, np.nan, values)
+    kept = values.copy()
+    kept[at] = np.where(found, np.nan, part)
+    return kept
 
 
 def _texts(column: pa.Array, counts: Counter[str]) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import threading
@@ -69,6 +70,9 @@ def run_service(config: Config, role: Role, read: Callable[[], Config]) -> None:
     try:
         runtime = build_runtime(config, role, clock=time.time_ns)
         server = Server(runtime)
+        # What was built now stays until the end: the collector need not go through it again.
+        gc.collect()
+        gc.freeze()
 
         def reload(_signal: int, _frame: FrameType | None) -> None:
             # In a thread: what it takes to exchange receivers must not hold up requests.

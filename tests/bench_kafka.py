@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
 import io
 import json
 import os
@@ -101,7 +102,7 @@ def fill(servers: str, topic: str, form: Form, seconds: int, machines: int) -> i
 def work(
     servers: str, topic: str, messages: int, database: str, owner: str, group: str, profile: bool
 ) -> Any:
-    """A worker until everything of the group is stored; says what it took."""
+    """A worker until everything of the group is stored; says what it took to the last row."""
     settings = settings_for(
         servers,
         topic,
@@ -123,13 +124,21 @@ def work(
     done = _all_stored(store, messages)
     while not source.partitions():
         worker.step(0.2)
+    gc.collect()
+    gc.freeze()  # as `serve.server` does
     rows = worker.parts.metrics.rows._value
     began, cpu, had = time.monotonic(), time.process_time(), rows.get()
     profiler = cProfile.Profile()
     if profile:
         profiler.enable()
+    seconds = cpu_seconds = 0.0
+    reached = [(began, 0.0)]
     while not done():
+        before = rows.get()
         worker.step(0.2)
+        if rows.get() > before:  # what follows the last row is waiting, not work
+            seconds, cpu_seconds = time.monotonic() - began, time.process_time() - cpu
+            reached.append((began + seconds, rows.get() - had))
     profiler.disable()
     stages = {
         s: round(worker.parts.metrics.stage_seconds.labels(stage=s)._sum.get(), 2)
@@ -137,9 +146,9 @@ def work(
     }
     result = {
         "rows": rows.get() - had,
-        "began": began,
-        "seconds": time.monotonic() - began,
-        "cpu_seconds": time.process_time() - cpu,
+        "reached": reached,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "stages": stages,
         "rejected": {
@@ -332,16 +341,31 @@ def _two(options: dict[str, Any], database: str, one: dict[str, float]) -> None:
     """Two processes of one group, a core each."""
     pair = [
         child(
-            "work", core, database=database, owner=f"w{core}", group="two", profile=False, **options
+            "work",
+            core,
+            database=database,
+            owner=f"w{core}",
+            group=f"{options['topic']}-two",
+            profile=False,
+            **options,
         )
         for core in (0, 1)
     ]
     both = [result_of(process) for process in pair]
-    began = min(result["began"] for result in both)
-    seconds = max(result["began"] + result["seconds"] for result in both) - began
-    rows = sum(result["rows"] for result in both)
-    ratio = rows / seconds / (one["rows"] / one["seconds"])
-    print(f"two processes: {rows / seconds:,.0f} rows a second, {ratio:.2f} times one")
+    # The first to join reads everything until the second has its share.
+    first = max(result["reached"][0][0] for result in both)
+    last = min(result["reached"][-1][0] for result in both)
+    rate = 0.0
+    for result in both:
+        times, rows = np.array(result["reached"]).T
+        rate += np.ptp(np.interp([first, last], times, rows)) / (last - first)
+    ratio = rate / (one["rows"] / one["seconds"])
+    cpu = sum(r["cpu_seconds"] for r in both) / sum(r["rows"] for r in both)
+    print(
+        f"two processes, {last - first:.1f} s at once: {rate:,.0f} rows a second, {ratio:.2f} "
+        f"times one; {1e6 * cpu:.1f} instead of {1e6 * one['cpu_seconds'] / one['rows']:.1f} "
+        "µs of CPU a row"
+    )
 
 
 def _day(servers: str, database: str, speed: float) -> None:

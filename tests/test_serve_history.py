@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +46,18 @@ def test_missing_values_stay_missing() -> None:
     values = np.array([[np.nan, 1.0, np.nan]], np.float32)
     back = decode_metric(encode_metric(MetricBlock(0, SECOND, ("a",), values)))
     assert np.isnan(back.values).tolist() == [[True, False, True]]
+
+
+def test_a_metric_as_stored_before_is_still_read() -> None:
+    values = pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, 4], pa.float32()), 2)
+    table = pa.table({"machine": pa.array(["a", "b"]), "values": values})
+    table = table.replace_schema_metadata({"start_ns": "5", "tick_ns": "7"})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    back = decode_metric(sink.getvalue().to_pybytes())
+    assert (back.start_ns, back.tick_ns, back.machines) == (5, 7, ("a", "b"))
+    assert back.values.tolist() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("decode", [decode_metric, decode_scores])

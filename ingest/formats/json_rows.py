@@ -114,8 +114,7 @@ class JsonDecoder:
         batch.rows, batch.messages, batch.origins, batch.first = [], [], [], []
         if not rows:
             return
-        columns = self._shape.columns(rows)
-        present = sum(len(column) - column.null_count for column in columns.values())
+        columns, present = self._shape.columns(rows)
         twice = with_twice_a_key(messages, present)
         if not twice:
             batch.raw.append(len(rows), columns, origins, first)

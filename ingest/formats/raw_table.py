@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest.rules import TimeUnit
 from ingest.timestamps import UTC_NS, number_to_ns, parse_ns, to_ns
+
+Column: TypeAlias = "pa.Array | NDArray[np.float64]"
+"""An array of NumPy is of doubles, where NaN says that there is no value."""
 
 
 class RawTable:
     """Chunks of columns; a chunk may lack columns that another one has."""
 
     def __init__(self) -> None:
-        self._chunks: list[tuple[int, dict[str, pa.Array]]] = []
+        self._chunks: list[tuple[int, Mapping[str, Column]]] = []
         self._places: list[tuple[Sequence[str], Sequence[int]]] = []
         self._starts: list[int] = []
         self.rows = 0
@@ -24,7 +29,7 @@ class RawTable:
     def append(
         self,
         rows: int,
-        columns: dict[str, pa.Array],
+        columns: Mapping[str, Column],
         origins: Sequence[str],
         first: Sequence[int],
     ) -> None:
@@ -47,20 +52,28 @@ class RawTable:
 
     def finish(self) -> pa.Table:
         """All chunks as one table; a column whose chunks differ in type becomes text."""
-        names = list(dict.fromkeys(name for _, columns in self._chunks for name in columns))
-        out = {}
-        for name in names:
-            arrays = [columns.get(name) for _, columns in self._chunks]
-            kinds = {a.type for a in arrays if a is not None and a.type != pa.null()}
-            kind = kinds.pop() if len(kinds) == 1 else pa.string() if kinds else pa.null()
-            out[name] = pa.chunked_array(
-                [
-                    pa.nulls(rows, kind) if array is None else array.cast(kind)
-                    for (rows, _), array in zip(self._chunks, arrays, strict=True)
-                ],
-                kind,
-            )
-        return pa.table(out or {"ts": pa.nulls(self.rows)})
+        names = dict.fromkeys(name for _, columns in self._chunks for name in columns)
+        return pa.table({n: self._column(n) for n in names} or {"ts": pa.nulls(self.rows)})
+
+    def _column(self, name: str) -> pa.Array | pa.ChunkedArray:
+        parts = [columns.get(name) for _, columns in self._chunks]
+        floats = [part for part in parts if isinstance(part, np.ndarray)]
+        if len(floats) == len(parts):
+            return float_column(np.concatenate(floats))
+        arrays = [float_column(p) if isinstance(p, np.ndarray) else p for p in parts]
+        kinds = {a.type for a in arrays if a is not None and a.type != pa.null()}
+        kind = kinds.pop() if len(kinds) == 1 else pa.string() if kinds else pa.null()
+        cast = [
+            pa.nulls(rows, kind) if array is None else array.cast(kind)
+            for (rows, _), array in zip(self._chunks, arrays, strict=True)
+        ]
+        return pa.chunked_array(cast, kind)
+
+
+def float_column(values: NDArray[np.float64]) -> pa.Array:
+    """Floats as doubles, null where they are NaN."""
+    missing = np.isnan(values)
+    return pa.array(values, mask=missing if missing.any() else None)
 
 
 def number_column(values: Sequence[Any]) -> pa.Array:
@@ -86,7 +99,7 @@ def time_column(values: Sequence[Any], unit: TimeUnit) -> pa.Array:
             ns, usable = to_ns(pa.array(values, kind), unit)
         except (OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
             continue
-        return pa.array(ns, mask=~usable).cast(UTC_NS)
+        return pa.array(ns, mask=~usable).view(UTC_NS)
     return pa.array([_instant(v, unit) for v in values], pa.int64()).cast(UTC_NS)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from msgspec.structs import astuple
 
+from ingest.formats.number_matrix import number_matrix
 from ingest.formats.protocol import Context
-from ingest.formats.raw_table import number_column, text_column, time_column
+from ingest.formats.raw_table import Column, number_column, text_column, time_column
 from ingest.rules import NameBudget
 
 Build = Callable[[Sequence[Any]], pa.Array]
@@ -30,13 +33,23 @@ class RowShape:
         self.builds: dict[str, Build] = {}
         self._compile()
 
-    def columns(self, rows: Sequence[msgspec.Struct]) -> dict[str, pa.Array]:
-        """Decoded rows as columns."""
-        values = zip(*map(astuple, rows), strict=True)
-        return {
-            name: build(column)
-            for (name, build), column in zip(self.builds.items(), values, strict=True)
+    def columns(self, rows: Sequence[msgspec.Struct]) -> tuple[dict[str, Column], int]:
+        """Decoded rows as columns, and how many of their values are not null."""
+        fields = list(map(astuple, rows))
+        arrays: dict[str, pa.Array] = {
+            name: self.builds[name]([f[at] for f in fields]) for at, name in self._others
         }
+        matrix = number_matrix([f[len(self._others) :] for f in fields])
+        if matrix is None:  # a text, or a null that is written: one by one
+            for at, name in self._numbers:
+                values = [f[at] for f in fields]
+                arrays[name] = number_column([None if v != v else v for v in values])
+        present = sum(len(array) - array.null_count for array in arrays.values())
+        if matrix is None:
+            return arrays, present
+        present += int(np.count_nonzero(~np.isnan(matrix)))
+        names = (name for _, name in self._numbers)
+        return arrays | dict(zip(names, matrix, strict=True)), present
 
     def unknown(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Build]:
         """Keys of rows that are not known yet and may become so, within the bounds."""
@@ -69,13 +82,19 @@ class RowShape:
         return number_column
 
     def _compile(self) -> None:
-        names = {f"f{index}": name for index, name in enumerate(self.builds)}
-        # Without int, the decoder makes floats of whole numbers at once.
-        kinds: dict[bool, Any] = {True: float | str | None, False: int | float | str | None}
+        numbers = {name for name, build in self.builds.items() if build is number_column}
+        names = sorted(self.builds, key=numbers.__contains__)  # the others first
+        placed = list(enumerate(names))
+        first = len(names) - len(numbers)
+        self._others, self._numbers = placed[:first], placed[first:]
+        # Without int, the decoder makes floats of whole numbers at once. JSON has no NaN: here
+        # it says that the key is absent, so that the numbers of a row are floats alone.
+        number: tuple[Any, Any] = (float | str | None, math.nan)
+        other: tuple[Any, Any] = (int | float | str | None, None)
         row = msgspec.defstruct(
             "Row",
-            [(f, kinds[self.builds[name] is number_column], None) for f, name in names.items()],
-            rename=names,
+            [(f"f{at}", *(number if name in numbers else other)) for at, name in placed],
+            rename={f"f{at}": name for at, name in placed},
             forbid_unknown_fields=True,
             gc=False,
         )
