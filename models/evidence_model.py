@@ -118,9 +118,9 @@ class EvidenceModel:
     name: str = "default"
     version: int = 1
     metrics: dict[str, MetricScale] = field(default_factory=dict)
-    tail_intercept: float = -0.3
+    tail_intercept: float = 1.1
     tail_slope: float = 3.0
-    false_alarms_per_job_week: float = 4.0
+    false_alarms_per_job_week: float = 10.0
     trained_on: dict[str, Any] = field(default_factory=dict)
     quality: dict[str, Any] = field(default_factory=dict)
 
