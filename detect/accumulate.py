@@ -7,12 +7,7 @@ below the peers, the metric's ``low_counts``). One second at or beyond ``FULL`` 
 deviations adds one second; below ``START`` evidence is taken back. Sums are signed: positive =
 above the peers.
 
-A row out of step with its peers is out of step in every metric: the shape test is one witness
-for all.
-
-Correlated metrics are one witness: within a family only the strongest metric counts. Families
-add up; what only the host shows (processor, disk, TCP, memory) counts little beyond what the
-job's own work shows.
+`detect.fuse` makes one score of a row's metrics.
 """
 
 from __future__ import annotations
@@ -23,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detect.fuse import Fusion
 from detect.phase import Moment
 from detect.residuals import FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.state import PanelState
-from models.evidence_model import HOST_FAMILIES, MetricScale
+from models.evidence_model import MetricScale
 
 Array = NDArray[np.float32]
 
@@ -44,18 +40,8 @@ job, does one family of metrics, unless the job is held up or stands still.
 """
 FAR = 2.0
 """Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
-ROLE_FAMILIES = 3
-ALIKE_FAMILY = {"thermal": "power"}
 HEAT_MOST = 1.0
 """Most evidence from heat, which a place and its fans decide: alone it names nobody."""
-HOST_ALONE = 0.8
-HOST_HELD_UP = 2.5
-HOST_SECONDS = 150.0
-"""Most evidence from the host beyond what the work shows; once the job is held up, one more for
-so many seconds of that, up to the second."""
-USUAL_FAMILIES = 5.0
-MOST_PER_FAMILY = 1.5
-STEP_MOST = 2.0
 MAX_STEP_SECONDS = 10.0
 PEAK_HALF_LIFE_SECONDS = 3600.0
 PEERS_PEAKS = 3.0
@@ -90,15 +76,7 @@ class EvidenceSums:
         self._most: Array = np.zeros((0, 1), np.float32)
         self._low: list[tuple[int, float]] = []
         self._ticks = 0
-        self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._host: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._strange: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._beside: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._of_work: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._host_only = True
-        self._few = 1.0
-        self.families: tuple[str, ...] = ()
+        self.fusion = Fusion()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
         """Follow the roster."""
@@ -119,33 +97,7 @@ class EvidenceSums:
         self._hold = hold.T[:, :, None]
         caps = np.minimum(CAP, self._most) * hold
         self._least_cap = float(caps.min(initial=np.inf))
-        names = [ALIKE_FAMILY.get(f, f) for f in families]
-        order = sorted(range(len(names)), key=lambda i: (names[i], i))
-        self._by_family = np.array(order, np.int64)
-        ordered = [names[i] for i in order]
-        self.families = tuple(dict.fromkeys(ordered))
-        self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
-        self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
-        self._weigh()
-
-    def _weigh(self) -> None:
-        """What each family counts, by how many have had values that could be compared."""
-        seen = np.zeros(len(self.families), np.bool_)
-        if self.families:
-            by_family = self.state["seen"][self._by_family]
-            seen = np.logical_or.reduceat(by_family, self._starts)
-        self._strange = np.array([_unknown(f) for f in self.families], np.bool_)
-        if not (seen & ~self._host & ~self._strange).any():
-            # Where nothing else is reported, what nobody knows is the work.
-            self._strange[:] = False
-        of_work = ~self._host & ~self._strange
-        work = int((seen & of_work).sum())
-        self._host_only = work == 0
-        metrics = np.empty(self._by_family.size, np.bool_)
-        metrics[self._by_family] = np.repeat(of_work, np.diff([*self._starts, metrics.size]))
-        self._beside, self._of_work = np.flatnonzero(~metrics), np.flatnonzero(metrics)
-        # The same event shows in fewer families where fewer are reported.
-        self._few = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
+        self.fusion.configure(families, self.state["seen"])
 
     def step(
         self,
@@ -163,29 +115,16 @@ class EvidenceSums:
         if not seen.all():
             self.state["seen"] = seen | r.valid.any(axis=1)
             if not np.array_equal(seen, self.state["seen"]):
-                self._weigh()
+                self.fusion.weigh(self.state["seen"])
         trust = trust.astype(np.float32)
         # Without a past of its own a row cannot have changed; the level test still sees it.
         change = (r.established & r.valid) * trust
         level = r.valid * np.minimum(trust / moment.past, 1.5)
-        level *= ~self._works_apart(r)
+        level *= ~self.fusion.works_apart(np.abs(r.z[LEVEL]) >= float(FAR * FULL[LEVEL]))
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         for rows in _tiles(trust.size):
             self._add(r, rows, change[:, rows], level[:, rows], seconds, cap)
         self._learn_peaks(tick_seconds, trust, moment.idle)
-
-    def _works_apart(self, r: Residuals) -> NDArray[np.bool_]:
-        """Rows of another role, ``bool [R]``: they lie far apart in most of what the work shows.
-
-        In synchronous training a slow machine does as much work as its peers; one that does far
-        less, or more, and holds nobody up has been given other work.
-        """
-        far = np.abs(r.z[LEVEL]) >= float(FAR * FULL[LEVEL])
-        if not far.any():
-            return np.zeros(far.shape[1], np.bool_)
-        families = np.logical_or.reduceat(far[self._by_family], self._starts, axis=0)
-        of_work = ~self._host & ~self._strange
-        return np.asarray(np.count_nonzero(families[of_work], axis=0) >= ROLE_FAMILIES)
 
     def _add(
         self,
@@ -299,7 +238,7 @@ class EvidenceSums:
             strength = self.strength(rows)
             change, shape = _most(strength[:SHAPE]), strength[SHAPE]
             np.maximum(change, shape, out=strongest[:, rows])
-            score[rows] = self._fuse(change, shape, gone[rows], moment)
+            score[rows] = self.fusion.score(change, shape, gone[rows], moment)
         return strongest, score
 
     def is_high(self, metric: int, row: int) -> bool:
@@ -322,37 +261,7 @@ class EvidenceSums:
 
         ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
         """
-        return self._fuse(_most(strength[:SHAPE]), strength[SHAPE], gone, moment)
-
-    def _fuse(
-        self,
-        strongest: NDArray[np.floating],
-        shape: NDArray[np.floating],
-        gone: NDArray[np.bool_] | bool,
-        moment: Moment,
-    ) -> NDArray[np.floating]:
-        """`fused`, of the strongest test but the shape's and of that, ``[M, R]`` each; the first
-        is overwritten.
-        """
-        if not self.families:
-            return np.zeros(strongest.shape[1])
-        for m in self._beside.tolist():
-            np.maximum(strongest[m], shape[m], out=strongest[m])
-        by_family = np.maximum.reduceat(strongest[self._by_family], self._starts, axis=0)
-        step = np.minimum(shape[self._of_work].max(axis=0, initial=0.0), STEP_MOST)
-        host = by_family[self._host].sum(axis=0)
-        strange = by_family[self._strange].sum(axis=0)
-        rest = by_family[~self._host & ~self._strange].sum(axis=0) + step
-        if self._host_only:
-            return np.asarray(host + rest)
-        rest *= self._few
-        # A busy host that holds up nothing else is somebody's cron job.
-        most = HOST_ALONE
-        if moment.held_up:
-            # What began long before holds nobody up now.
-            most = min(HOST_ALONE + moment.slower_seconds / HOST_SECONDS, HOST_HELD_UP)
-        host += np.minimum(strange, HOST_ALONE)
-        return np.asarray(rest + np.where(gone, host, np.minimum(host, most + rest)))
+        return self.fusion.score(_most(strength[:SHAPE]), strength[SHAPE], gone, moment)
 
     def excursions(self) -> NDArray[np.bool_]:
         """Cells in the middle of an excursion, ``bool [M, R]``."""
@@ -371,11 +280,6 @@ class EvidenceSums:
         self.state.restore(tree["panel"])
         self._ticks = tree["ticks"]
         self._configure()
-
-
-def _unknown(family: str) -> bool:
-    """Whether nobody knows what the metric says of the job (see `detect.panel`)."""
-    return family.startswith("other:")
 
 
 def _tiles(rows: int) -> Iterator[slice]:

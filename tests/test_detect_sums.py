@@ -15,18 +15,15 @@ from detect.accumulate import (
     FULL,
     HEAT_MOST,
     HELD_UP_CAP,
-    HOST_ALONE,
-    HOST_HELD_UP,
     LEAK_SECONDS,
     MOST_PATIENCE,
-    MOST_PER_FAMILY,
     OWN_PEAKS,
     RUNNING,
     SHAPE_LEAK_SECONDS,
     START,
-    STEP_MOST,
     EvidenceSums,
 )
+from detect.fuse import HOST_ALONE, HOST_HELD_UP, MOST_PER_FAMILY, STEP_MOST
 from detect.phase import Moment
 from detect.residuals import DRIFT, FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.snapshot import decode_state, encode_state

@@ -1,0 +1,112 @@
+"""One score per row from the evidence of its metrics: correlated metrics are one witness.
+
+Within a family only the strongest metric counts, and families add up. What only the host shows
+(processor, disk, TCP, memory), and what nobody knows the meaning of, counts little beyond what
+the job's own work shows. A row out of step with its peers is out of step in every metric: the
+shape test is one witness for all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.phase import Moment
+from models.evidence_model import HOST_FAMILIES
+
+Cells = NDArray[np.floating]
+Mask = NDArray[np.bool_]
+
+ALIKE_FAMILY = {"thermal": "power"}
+HOST_ALONE = 0.8
+HOST_HELD_UP = 2.5
+HOST_SECONDS = 150.0
+"""Most evidence from the host beyond what the work shows; once the job is held up, one more for
+so many seconds of that, up to the second."""
+USUAL_FAMILIES = 5.0
+MOST_PER_FAMILY = 1.5
+STEP_MOST = 2.0
+ROLE_FAMILIES = 3
+
+
+class Fusion:
+    """What the metrics of one panel count beside each other."""
+
+    def __init__(self) -> None:
+        self.families: tuple[str, ...] = ()
+        self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._host: Mask = np.zeros(0, np.bool_)
+        self._strange: Mask = np.zeros(0, np.bool_)
+        self._work: Mask = np.zeros(0, np.bool_)
+        self._beside: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._of_work: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._host_only = True
+        self._few = 1.0
+
+    def configure(self, families: list[str], seen: Mask) -> None:
+        """``families``: each metric's, length M; ``seen`` as in `weigh`."""
+        names = [ALIKE_FAMILY.get(f, f) for f in families]
+        order = sorted(range(len(names)), key=lambda i: (names[i], i))
+        self._by_family = np.array(order, np.int64)
+        ordered = [names[i] for i in order]
+        self.families = tuple(dict.fromkeys(ordered))
+        self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
+        self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
+        self.weigh(seen)
+
+    def weigh(self, seen: Mask) -> None:
+        """Follow which metrics have had values that could be compared, ``bool [M]``."""
+        if not self.families:
+            return
+        reported = np.logical_or.reduceat(seen[self._by_family], self._starts)
+        # Metrics without a family that anybody knows, see `detect.panel`.
+        self._strange = np.array([f.startswith("other:") for f in self.families], np.bool_)
+        if not (reported & ~self._host & ~self._strange).any():
+            # Where nothing else is reported they are the work.
+            self._strange[:] = False
+        self._work = ~self._host & ~self._strange
+        work = int((reported & self._work).sum())
+        self._host_only = work == 0
+        metrics = np.empty(self._by_family.size, np.bool_)
+        metrics[self._by_family] = np.repeat(self._work, np.diff([*self._starts, metrics.size]))
+        self._beside, self._of_work = np.flatnonzero(~metrics), np.flatnonzero(metrics)
+        # The same event shows in fewer families where fewer are reported.
+        self._few = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
+
+    def works_apart(self, far: Mask) -> Mask:
+        """Rows of another role, ``bool [R]``: they lie far apart, ``far`` ``bool [M, R]``, in most
+        of what the work shows.
+
+        In synchronous training a slow machine does as much work as its peers; one that does far
+        less, or more, and holds nobody up has been given other work.
+        """
+        if not far.any():
+            return np.zeros(far.shape[1], np.bool_)
+        families = np.logical_or.reduceat(far[self._by_family], self._starts, axis=0)
+        return np.asarray(np.count_nonzero(families[self._work], axis=0) >= ROLE_FAMILIES)
+
+    def score(self, strongest: Cells, shape: Cells, gone: Mask | bool, moment: Moment) -> Cells:
+        """``[R]``, higher is worse, from the strongest test but the shape's and from that,
+        ``[M, R]`` each; the first is overwritten.
+
+        ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
+        """
+        if not self.families:
+            return np.zeros(strongest.shape[1])
+        for m in self._beside.tolist():
+            np.maximum(strongest[m], shape[m], out=strongest[m])
+        by_family = np.maximum.reduceat(strongest[self._by_family], self._starts, axis=0)
+        step = np.minimum(shape[self._of_work].max(axis=0, initial=0.0), STEP_MOST)
+        host = by_family[self._host].sum(axis=0)
+        rest = by_family[self._work].sum(axis=0) + step
+        if self._host_only:
+            return np.asarray(host + rest)
+        rest *= self._few
+        # A busy host that holds up nothing else is somebody's cron job.
+        most = HOST_ALONE
+        if moment.held_up:
+            # What began long before holds nobody up now.
+            most = min(HOST_ALONE + moment.slower_seconds / HOST_SECONDS, HOST_HELD_UP)
+        host += np.minimum(by_family[self._strange].sum(axis=0), HOST_ALONE)
+        return np.asarray(rest + np.where(gone, host, np.minimum(host, most + rest)))
