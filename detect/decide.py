@@ -27,6 +27,8 @@ JOB_WIDE = 0.4
 ALIKE = 8
 COMPANION = 0.6
 """Threshold share for one that is odd in the very way of a machine already named."""
+SOLE = 0.7
+"""Share from which one metric is all the evidence."""
 UNDETERMINED_SECONDS = 180.0
 RIVAL = 0.3
 """Threshold share from which another machine may be what the job waits for."""
@@ -100,8 +102,11 @@ class Decision:
             return []
         members = np.flatnonzero(level >= MEMBER).tolist()
         share = odd.size / max(int(st.present.sum()), 1)
+        looks = {i: explained(st, i, self.catalogue) for i in members}
+        # What several have otherwise in one metric alone is their work, unless hardware joins them.
+        several = all(look.evidence and look.evidence[0].share < SOLE for look in looks.values())
         common = shared_by([st.machines[i] for i in members], self.topology, st.machines)
-        if common is not None:
+        if common is not None and (common.physical or several):
             inside = [i for i in members if st.machines[i] in common.machines]
             if len(inside) > 1 and share <= 0.6:
                 return [self._open(st, "group", inside, shared=common.name)]
@@ -112,8 +117,8 @@ class Decision:
         # the job (who saves checkpoints, who evaluates) than a fault: they need more.
         if level[first] < UNEXPLAINED:
             return self._undetermined(st, members, waited)
-        alike = {explained(st, i, self.catalogue).signature for i in members}
-        if len(members) >= 3 and len(alike) == 1:
+        alike = len({look.signature for look in looks.values()}) == 1
+        if len(members) >= 3 and alike and several:
             return [self._open(st, "group", members, shared=None)]
         if odd.size <= max(2.0, FEW * st.present.sum()):
             return [self._open(st, "machine", [i]) for i in crossed]

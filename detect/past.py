@@ -229,7 +229,7 @@ class OwnPast:
 
 def _alone(rows: int) -> int:
     """So many rows at most may differ alike for good and be odd; if more do it is a role."""
-    return max(1, min(round(SEVERAL_OF_FEW * rows), max(2, round(SEVERAL * rows))))
+    return max(1, min(int(SEVERAL_OF_FEW * rows), max(2, round(SEVERAL * rows))))
 
 
 def _middle(blocks: Array) -> tuple[Array, NDArray[np.int64]]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-PHYSICAL_FIRST = ("leaf_switch", "rack", "pdu", "pipeline_stage")
+PHYSICAL = ("leaf_switch", "rack", "pdu")
+FIRST = (*PHYSICAL, "pipeline_stage")
 NEVER = frozenset({"data_rank", "rank", "hostname", "uuid"})
 MOST_OF_MEMBERS = 0.8
 MOST_OF_GROUP = 0.5
@@ -14,10 +15,14 @@ MOST_OF_GROUP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """An attribute value such as ``leaf_switch=sw3`` and the machines that have it."""
+    """An attribute value such as ``leaf_switch=sw3`` and the machines that have it.
+
+    ``physical``: it is a piece of hardware, not a part of the job.
+    """
 
     name: str
     machines: frozenset[str]
+    physical: bool
 
 
 def shared_by(
@@ -33,7 +38,7 @@ def shared_by(
         return None
     odd = set(members)
     names = {key for m in members for key in topology.get(m, {})} - NEVER
-    ranked = [n for n in PHYSICAL_FIRST if n in names] + sorted(names - set(PHYSICAL_FIRST))
+    ranked = [n for n in FIRST if n in names] + sorted(names - set(FIRST))
     best, covered = None, 0.0
     for name in ranked:
         values = sorted({str(topology[m][name]) for m in members if name in topology.get(m, {})})
@@ -45,5 +50,5 @@ def shared_by(
             share = both / len(having)
             # What is odd as a whole explains more than what is odd in part.
             if both >= MOST_OF_MEMBERS * len(odd) and share >= MOST_OF_GROUP and share > covered:
-                best, covered = Shared(f"{name}={value}", having), share
+                best, covered = Shared(f"{name}={value}", having, name in PHYSICAL), share
     return best

@@ -72,13 +72,17 @@ class Scene:
         self.level = np.zeros(machines)
         self.metric = np.zeros(machines, np.int64)
         self.test = FAST
+        self.speaks = 1
+        """In how many metrics each machine's level shows alike."""
 
     def standing(self) -> Standing:
         """How the machines stand now."""
         count = len(self.machines)
         scores = self.level * THRESHOLD
         self.panel.strength = np.zeros((len(PANEL_METRICS), count))
-        self.panel.strength[self.metric, np.arange(count)] = scores
+        for further in range(self.speaks):
+            metric = (self.metric + further) % len(PANEL_METRICS)
+            self.panel.strength[metric, np.arange(count)] = scores
         self.panel.state["score"] = scores
         self.panel.sums.state["total"][:] = 0.0
         self.panel.sums.state["total"][self.test] = -self.panel.strength

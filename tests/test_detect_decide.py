@@ -13,6 +13,7 @@ from detect.decide import (
     COMPANION,
     GRACE_SECONDS,
     UNDETERMINED_SECONDS,
+    UNEXPLAINED,
     Decision,
 )
 from detect.explain import explain, manifestation
@@ -79,6 +80,26 @@ def test_odd_machines_of_one_switch_are_one_group_and_nobody_is_named_before() -
     alert = changes[0].alert
     assert (alert.shared, alert.machine, alert.gpu) == ("leaf_switch=sw1", None, None)
     assert scene.passes(60) == []
+
+
+def test_a_stage_that_differs_in_one_metric_has_other_work() -> None:
+    stages = {m: {"pipeline_stage": i // 4} for i, m in enumerate(machine_names(12))}
+    scene = Scene(12, stages)
+    scene.level[4:8] = (1.3, 1.1, 1.2, 1.0)
+    changes = scene.passes(int(UNDETERMINED_SECONDS) + 2)
+    assert [c.alert.verdict for c in changes] == ["undetermined"]
+    assert not changes[0].alert.pages
+
+
+@pytest.mark.parametrize("metrics", [1, 2])
+def test_several_that_share_nothing_are_a_group_if_more_than_one_metric_says_so(
+    metrics: int,
+) -> None:
+    scene = Scene(12)
+    scene.level[[1, 5, 6, 9]] = UNEXPLAINED + 0.5
+    scene.speaks = metrics
+    changes = scene.passes(GRACE + 2)
+    assert [c.alert.verdict for c in changes] == (["group"] if metrics > 1 else [])
 
 
 def test_most_machines_odd_at_once_are_nobodys_fault() -> None:
