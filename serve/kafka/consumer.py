@@ -9,6 +9,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import OffsetAndMetadata
 
+from serve.kafka.orphans import OrphanWatch
 from serve.kafka.rejoin import finish_joins
 from serve.kafka.security import client_options
 from serve.kafka.settings import KafkaSettings
@@ -76,6 +77,7 @@ def connect(settings: KafkaSettings) -> Consumer:
         max_partition_fetch_bytes=settings.partition_fetch_bytes,
     )
     finish_joins(client._coordinator)
+    OrphanWatch(client, settings).start()
     consumer: Consumer = client
     return consumer
 
