@@ -120,10 +120,11 @@ class EvidenceSums:
         # Without a past of its own a row cannot have changed; the level test still sees it.
         change = (r.established & r.valid) * trust
         level = r.valid * np.minimum(trust / moment.past, 1.5)
-        level *= ~self.fusion.works_apart(np.abs(r.z[LEVEL]) >= float(FAR * FULL[LEVEL]))
+        far = np.abs(r.z[LEVEL]) >= float(FAR * FULL[LEVEL])
+        level *= ~self.fusion.works_apart(far)
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         for rows in _tiles(trust.size):
-            self._add(r, rows, change[:, rows], level[:, rows], seconds, cap)
+            self._add(r, rows, change[:, rows], level[:, rows], seconds, cap, far[:, rows])
         self._learn_peaks(tick_seconds, trust, moment.idle)
 
     def _add(
@@ -134,10 +135,11 @@ class EvidenceSums:
         level: Array,
         seconds: float,
         most: NDArray[np.float64],
+        far: NDArray[np.bool_],
     ) -> None:
         """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test.
 
-        ``most`` ``[test]`` bounds it.
+        ``most`` ``[test]`` bounds it, twice as much of the level where that is ``far`` ``[M, R]``.
         """
         z, valid = r.z[:, :, rows], r.valid[:, rows]
         start, rate = _by_test(START), _by_test(seconds / (FULL - START))
@@ -174,7 +176,6 @@ class EvidenceSums:
         total += grow
         if max(total.max(initial=0.0), -total.min(initial=0.0)) > self._least_cap:
             cap = np.minimum(_by_test(most), self._most) * self.state["needed"][:, :, rows]
-            far = np.abs(z[LEVEL]) >= float(FAR * FULL[LEVEL])
             cap[LEVEL] += cap[LEVEL] * far
             np.minimum(total, cap, out=total)
             np.maximum(total, -cap, out=total)

@@ -102,13 +102,10 @@ class Decision:
             return []
         members = np.flatnonzero(level >= MEMBER).tolist()
         share = odd.size / max(int(st.present.sum()), 1)
-        looks = {i: explained(st, i, self.catalogue) for i in members}
-        # What several have otherwise in one metric alone is their work, unless hardware joins them.
-        several = all(look.evidence and look.evidence[0].share < SOLE for look in looks.values())
         common = shared_by([st.machines[i] for i in members], self.topology, st.machines)
-        if common is not None and (common.physical or several):
+        if common is not None and share <= 0.6:
             inside = [i for i in members if st.machines[i] in common.machines]
-            if len(inside) > 1 and share <= 0.6:
+            if len(inside) > 1 and (common.physical or self._in_several_metrics(st, members)):
                 return [self._open(st, "group", inside, shared=common.name)]
         if share > JOB_WIDE or int(st.present.sum()) <= 4:
             return self._undetermined(st, members, waited)
@@ -117,12 +114,20 @@ class Decision:
         # the job (who saves checkpoints, who evaluates) than a fault: they need more.
         if level[first] < UNEXPLAINED:
             return self._undetermined(st, members, waited)
-        alike = len({look.signature for look in looks.values()}) == 1
-        if len(members) >= 3 and alike and several:
+        alike = {explained(st, i, self.catalogue).signature for i in members}
+        if len(members) >= 3 and len(alike) == 1 and self._in_several_metrics(st, members):
             return [self._open(st, "group", members, shared=None)]
         if odd.size <= max(2.0, FEW * st.present.sum()):
             return [self._open(st, "machine", [i]) for i in crossed]
         return self._undetermined(st, members, waited)
+
+    def _in_several_metrics(self, st: Standing, members: Sequence[int]) -> bool:
+        """Whether each of the ``members`` is odd in more than one metric.
+
+        What several machines have otherwise in one alone is their work.
+        """
+        looks = (explained(st, i, self.catalogue) for i in members)
+        return all(look.evidence and look.evidence[0].share < SOLE for look in looks)
 
     def _together(self, st: Standing, first: int, odd: NDArray[np.int64]) -> bool:
         """Whether others became odd at about the moment of the first, or in its very way."""
@@ -167,6 +172,8 @@ class Decision:
         """Machines that fell silent while the job stands still."""
         covered = self.open.named()
         new = [i for i in silent if st.machines[i] not in covered]
+        if not new:
+            return []
         others = np.delete(np.where(st.present, st.scores, 0.0), silent)
         if others.max(initial=0.0) >= RIVAL * st.threshold:
             # The job may wait for that one, and this one's agent only pauses.

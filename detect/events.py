@@ -16,6 +16,8 @@ from detect.state import PanelState
 
 Array = NDArray[np.float64]
 
+ERRORS = "error"
+"""Family of the catalogue's error codes and counts."""
 WEIGHT = {"gpu_xid_error": 1.0, "ib_link_downed": 1.0, "ib_symbol_errors": 0.4}
 """What one event counts, in units of one family's full evidence. Cables err now and then."""
 FADE_SECONDS = 180.0
@@ -47,6 +49,8 @@ class Events:
 
     def step(self, x: Array, at_ns: int) -> Array:
         """One tick of codes and rates ``x`` ``[E, R]``; the witness ``[R]``, 0 or more."""
+        if not self.metrics:
+            return np.zeros(x.shape[1])
         last, at = self.state["last"], self.state["at_ns"]
         with np.errstate(invalid="ignore"):
             happens = (x > 0) & np.where(self._sticky, (x != last) & np.isfinite(last), True)
@@ -58,7 +62,7 @@ class Events:
         fresh = np.where(at > 0, np.exp((at - at_ns) / (1e9 * FADE_SECONDS)), 0.0)
         # What happened to many lately happened to the job.
         fresh *= (fresh > 0.1).mean(axis=1, keepdims=True) <= max(MANY, 1.0 / x.shape[1])
-        return np.asarray((fresh * self._weight).max(axis=0, initial=0.0))
+        return np.asarray((fresh * self._weight).max(axis=0))
 
     def latest(self, row: int) -> tuple[int, int]:
         """Position of the metric of the row's latest event, and its event time."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from detect.alert import Evidence, Manifestation
 from detect.panel import PanelEvidence
+from detect.peers import compare_with_peers
 from detect.phase import JobPhase
 from detect.residuals import SHAPE
 from ingest.catalogue import Catalogue
@@ -42,38 +43,27 @@ def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation
     witness = float(panel.state["witness"][row])
     total = float(strength.sum()) + witness or 1.0
     order = np.argsort(-strength, kind="stable")[:MOST_EVIDENCE]
-    raw = panel.state["raw"]
+    raw, gpu = panel.state["raw"], _gpu(panel, row)
     evidence = []
     for m in order.tolist():
         share = float(strength[m]) / total
         if share < WEAKEST_SHARE:
             break
-        # The median of all rows is the peers': one odd row does not move it.
-        others = np.delete(raw[m], row)
-        others = others[np.isfinite(others)]
-        low, middle, high = (
-            np.percentile(others, (10, 50, 90)).tolist() if others.size else (None, None, None)
+        name = panel.metrics[m]
+        one = compare_with_peers(
+            name,
+            catalogue.metric(name).seen_unit,
+            raw[m],
+            row,
+            since_ns=int(panel.state["rose_ns"][m, row]),
+            share=share,
+            gpu=gpu,
         )
         up = panel.sums.is_high(m, row)
-        if panel.sums.test_of(m, row) == SHAPE and middle is not None:
+        if panel.sums.test_of(m, row) == SHAPE and one.peer_median is not None:
             # The shape test knows no direction: a pattern is stranger, its mean above or below.
-            up = bool(raw[m, row] >= middle)
-        value = raw[m, row]
-        name = panel.metrics[m]
-        evidence.append(
-            Evidence(
-                metric=name,
-                unit=catalogue.metric(name).seen_unit,
-                value=float(value) if np.isfinite(value) else None,
-                peer_median=middle,
-                peer_low=low,
-                peer_high=high,
-                direction="high" if up else "low",
-                since_ns=int(panel.state["rose_ns"][m, row]),
-                share=share,
-                gpu=int(panel.gpu[row]) if panel.gpu[row] >= 0 else None,
-            )
-        )
+            up = bool(raw[m, row] >= one.peer_median)
+        evidence.append(replace(one, direction="high" if up else "low"))
     if witness / total >= WEAKEST_SHARE:
         evidence.append(_event(panel, row, witness / total, catalogue))
         evidence.sort(key=lambda e: -e.share)
@@ -84,29 +74,29 @@ def explain(panel: PanelEvidence, row: int, catalogue: Catalogue) -> Explanation
         tuple(evidence),
         onset,
         f"{first.metric}:{first.direction}" if first else "",
-        int(panel.gpu[row]) if panel.gpu[row] >= 0 else None,
+        gpu,
     )
 
 
 def _event(panel: PanelEvidence, row: int, share: float, catalogue: Catalogue) -> Evidence:
     """The latest code or count that moved on the row."""
     metric, at_ns = panel.events.latest(row)
-    name, values = panel.events.metrics[metric], panel.events.state["last"][metric]
-    others = np.delete(values, row)
-    others = others[np.isfinite(others)]
-    middle = float(np.median(others)) if others.size else None
-    return Evidence(
-        metric=name,
-        unit=catalogue.metric(name).seen_unit,
-        value=float(values[row]),
-        peer_median=middle,
-        peer_low=middle,
-        peer_high=middle,
-        direction="high",
+    name = panel.events.metrics[metric]
+    one = compare_with_peers(
+        name,
+        catalogue.metric(name).seen_unit,
+        panel.events.state["last"][metric],
+        row,
         since_ns=at_ns,
         share=share,
-        gpu=int(panel.gpu[row]) if panel.gpu[row] >= 0 else None,
+        gpu=_gpu(panel, row),
     )
+    # A code is no smaller or larger than another.
+    return replace(one, direction="high")
+
+
+def _gpu(panel: PanelEvidence, row: int) -> int | None:
+    return int(panel.gpu[row]) if panel.gpu[row] >= 0 else None
 
 
 def manifestation(evidence: Sequence[Evidence], phase: JobPhase) -> Manifestation:

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.alert import Alert, Evidence
+from detect.events import ERRORS
 from ingest.catalogue import Catalogue
 from models.signature import SignatureModel, Witness, features, shipped_signatures
 
-ERRORS = frozenset({"error"})
-"""Families that tell of any type; what was learned is how the others lie."""
 NAMING = frozenset({"machine", "group"})
 FINER = {
     "gpu_tensor_active_ratio": "tensor",
@@ -52,7 +51,8 @@ def _witnesses(alert: Alert) -> list[Witness]:
     return [
         Witness(_source(e.metric), str(e.direction), e.share, _ratio(e))
         for e in alert.evidence
-        if _source(e.metric) not in ERRORS
+        # Errors go with any type; what was learned is how the values lie.
+        if _source(e.metric) != ERRORS
     ]
 
 

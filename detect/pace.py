@@ -17,7 +17,6 @@ USUAL = 60
 """Medians of the present, one every few samples, that are the past: twenty minutes."""
 LEAST_PAST = 8
 SLOWER = 0.05
-SWINGS = 1.0
 SWING_QUANTILE = 20.0
 """Slower by this share of the usual, and by more than the slowest fifth of the past."""
 
@@ -50,7 +49,7 @@ class Pace:
         self._slower = False
         if len(self._usual) >= LEAST_PAST:
             usual, low = np.percentile(self._usual, (50.0, SWING_QUANTILE))
-            self._slower = bool(usual - now > max(SLOWER * usual, SWINGS * (usual - low)))
+            self._slower = bool(usual - now > max(SLOWER * usual, usual - low))
         self._samples += 1
         if self._samples % EVERY == 0 and len(self._lately) == LATELY:
             self._usual = [*self._usual, now][-USUAL:]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from detect.accumulate import EvidenceSums
 from detect.averages import follow
-from detect.events import Events
+from detect.events import ERRORS, Events
 from detect.phase import Moment
 from detect.residuals import FAST, PeerResiduals, Residuals
 from detect.state import PanelState
@@ -31,7 +31,6 @@ SMOOTH = frozenset(
 LIFE = frozenset({"cpu", "host_memory", "memory", "clock"})
 GONE = 0.4
 LEAST_LIFE = 0.1
-ERRORS = frozenset({"error"})
 EVENT_ALONE = 0.5
 """Most that an event adds beyond what the values show."""
 QUIET_BY_UNIT = {"B/s": 1e7, "1/s": 20.0, "W": 10.0, "ratio": 0.02}
@@ -57,7 +56,7 @@ class PanelEvidence:
             return QUIET_BY_FAMILY.get(known.family, QUIET_BY_UNIT.get(known.seen_unit, 0.0))
 
         def bursty(metric: str) -> bool:
-            return not (catalogue.metric(metric).family in SMOOTH and metric not in METRIC_DEFAULTS)
+            return metric in METRIC_DEFAULTS or catalogue.metric(metric).family not in SMOOTH
 
         self.family = family
         self.faults = TelemetryFaults(family, lambda metric: catalogue.metric(metric).scope)
@@ -126,7 +125,7 @@ class PanelEvidence:
 
     def reindex(self, panel: Panel, machines: tuple[str, ...], tick_seconds: float) -> None:
         """Follow the roster of a block."""
-        errors = [self.family(m) in ERRORS for m in panel.metrics]
+        errors = [self.family(m) == ERRORS for m in panel.metrics]
         self._errors = np.flatnonzero(errors)
         self._compared = np.flatnonzero(np.logical_not(errors))
         self.metrics = tuple(panel.metrics[i] for i in self._compared.tolist())

@@ -68,10 +68,7 @@ class OwnPast:
         self._bursty: Mask = np.zeros((0, 1), np.bool_)
 
     def configure(self, floor: Vector, fleet: Vector, bursty: Mask) -> None:
-        """``[M]`` each: the model's least noise, its spread of healthy machines, and which
-
-        metrics come in bursts.
-        """
+        """``[M]`` each: least noise, spread of healthy machines, and what comes in bursts."""
         self._floor2, self._fleet2 = np.square(floor), np.square(fleet)
         self._bursty = bursty[:, None]
 
@@ -133,8 +130,7 @@ class OwnPast:
         self._block_ticks = 0
         for name in ("block_sum", "block_count", "block_odd"):
             s[name].fill(0)
-        self._close_level()
-        np.copyto(s["levels"][self._ring_at], mean, where=full & self._bursty)
+        self._close_level(mean, full)
         self._learn_level(*_middle(s["levels"]), valid)
         middle, known = _middle(ring)
         self._ring_at = (self._ring_at + 1) % RING_BLOCKS
@@ -155,9 +151,13 @@ class OwnPast:
         s["base"] += middle
         s["established"] = s["established"] | (usable & (known >= ESTABLISHED_BLOCKS))
 
-    def _close_level(self) -> None:
-        """Each row's mean over the block, on the scale, from the middle of the rows."""
+    def _close_level(self, scaled: NDArray[np.floating], known: Mask) -> None:
+        """Each row's mean over the block, on the scale, from the middle of the rows.
+
+        Of what comes in bursts that is the mean of ``scaled`` values, where ``known``.
+        """
         s = self.state
+        np.copyto(s["levels"][self._ring_at], scaled, where=known & self._bursty)
         count = s["share_count"]
         mean = np.arcsinh(s["share_sum"] / np.maximum(count, np.float32(1.0)))
         full = count * 2 >= self._share_ticks

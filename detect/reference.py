@@ -45,10 +45,7 @@ class Reference:
         self._factor = 1.0 / np.where(ref > 0, ref, 1.0)[:, None]
 
     def shares(self, x: Vector) -> Array:
-        """``x / reference``; its ``asinh`` is the scale, a difference near 0, a logarithm of the
-
-        ratio above.
-        """
+        """``x / reference``. Its ``asinh`` is the scale: linear near 0, logarithmic above."""
         share = x * self._factor
         np.maximum(share, -MOST, out=share)
         np.minimum(share, MOST, out=share)

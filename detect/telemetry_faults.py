@@ -39,7 +39,6 @@ class TelemetryFaults:
         s.add("same", "r", 0.0, (EXPORTERS,))
         s.add("calm", "r", True, (EXPORTERS,), dtype=np.bool_)
         s.add("was_nonzero", "mr", False, dtype=np.bool_)
-        s.add("seconds", "r", 0.0)
         self._profiled: Mask = np.zeros(0, np.bool_)
         self._power: Mask = np.zeros(0, np.bool_)
         self._exporters: tuple[Mask, ...] = ()

@@ -9,6 +9,7 @@ ever, while all members are well. The group's leader asking to join again begins
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -57,7 +58,6 @@ class OrphanWatch:
         self._settings = settings
         self._admin = admin
         self._before: Places = frozenset()
-        self._never = threading.Event()
 
     def start(self) -> None:
         """Begin; ends by itself with the consumer."""
@@ -80,8 +80,9 @@ class OrphanWatch:
         return True
 
     def _run(self) -> None:
-        while not self._never.wait(LOOK_SECONDS) and self.look():
-            pass
+        time.sleep(LOOK_SECONDS)
+        while self.look():
+            time.sleep(LOOK_SECONDS)
 
     def _describe(self) -> Mapping[str, Any]:
         admin = self._admin(**client_options(self._settings))
