@@ -121,7 +121,7 @@ class EvidenceSums:
         change = (r.established & r.valid) * trust
         level = r.valid * np.minimum(trust / moment.past, 1.5)
         far = np.abs(r.z[LEVEL]) >= float(FAR * FULL[LEVEL])
-        level *= ~self.fusion.works_apart(far)
+        level *= ~self.fusion.works_apart(np.abs(r.z[LEVEL]) >= float(START[LEVEL]))
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         for rows in _tiles(trust.size):
             self._add(r, rows, change[:, rows], level[:, rows], seconds, cap, far[:, rows])

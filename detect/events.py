@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detect.pace import NOTICED_SECONDS
+from detect.phase import Moment
 from detect.state import PanelState
 
 Array = NDArray[np.float64]
@@ -21,6 +23,11 @@ ERRORS = "error"
 WEIGHT = {"gpu_xid_error": 1.0, "ib_link_downed": 1.0, "ib_symbol_errors": 0.4}
 """What one event counts, in units of one family's full evidence. Cables err now and then."""
 FADE_SECONDS = 180.0
+ALONE = 0.5
+"""Most that an event adds beyond what the values show,"""
+COINCIDES = 3.0
+COINCIDES_SECONDS = 60.0
+"""unless the job began to run slower within so many seconds of it: then it counts so much more."""
 MANY = 0.3
 """Share of the rows from which an event is the job's (its processes were killed)."""
 
@@ -47,10 +54,11 @@ class Events:
         self._weight = np.array([WEIGHT.get(m, 0.0) for m in metrics])[:, None]
         self._sticky = np.array([self.sticky(m) for m in metrics], np.bool_)[:, None]
 
-    def step(self, x: Array, at_ns: int) -> Array:
-        """One tick of codes and rates ``x`` ``[E, R]``; the witness ``[R]``, 0 or more."""
+    def step(self, x: Array, at_ns: int, score: Array, moment: Moment) -> Array:
+        """One tick of codes and rates ``x`` ``[E, R]``; what they add to ``score``, ``[R]``."""
+        nothing = np.zeros(x.shape[1])
         if not self.metrics:
-            return np.zeros(x.shape[1])
+            return nothing
         last, at = self.state["last"], self.state["at_ns"]
         with np.errstate(invalid="ignore"):
             happens = (x > 0) & np.where(self._sticky, (x != last) & np.isfinite(last), True)
@@ -58,11 +66,19 @@ class Events:
         np.copyto(last, x, where=np.isfinite(x) & (self._sticky | (x > 0) | np.isnan(last)))
         np.copyto(at, at_ns, where=happens)
         if not at.any():
-            return np.zeros(x.shape[1])
-        fresh = np.where(at > 0, np.exp((at - at_ns) / (1e9 * FADE_SECONDS)), 0.0)
+            return nothing
+        ago = (at_ns - at) / 1e9
+        fresh = np.where(at > 0, np.exp(ago / -FADE_SECONDS), 0.0)
         # What happened to many lately happened to the job.
         fresh *= (fresh > 0.1).mean(axis=1, keepdims=True) <= max(MANY, 1.0 / x.shape[1])
-        return np.asarray((fresh * self._weight).max(axis=0))
+        fresh *= self._weight
+        most = score + ALONE
+        if moment.held_up:
+            began = moment.slower_seconds + NOTICED_SECONDS
+            coincides = (fresh > 0) & (np.abs(ago - began) <= COINCIDES_SECONDS)
+            fresh *= np.where(coincides, COINCIDES, 1.0)
+            most = np.where(coincides.any(axis=0), np.inf, most)
+        return np.asarray(np.minimum(fresh.max(axis=0), most))
 
     def latest(self, row: int) -> tuple[int, int]:
         """Position of the metric of the row's latest event, and its event time."""

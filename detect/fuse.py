@@ -26,7 +26,11 @@ so many seconds of that, up to the second."""
 USUAL_FAMILIES = 5.0
 MOST_PER_FAMILY = 1.5
 STEP_MOST = 2.0
-ROLE_FAMILIES = 3
+ROLE_FAMILIES = 2
+EFFORT = frozenset({"compute", "pcie", "nvlink", "network"})
+"""What shows how much a machine does; power also tells how well."""
+HALF_SEEN = 0.3
+"""Evidence from the work that a lost process leaves while the job still seems to run."""
 
 
 class Fusion:
@@ -39,6 +43,7 @@ class Fusion:
         self._host: Mask = np.zeros(0, np.bool_)
         self._strange: Mask = np.zeros(0, np.bool_)
         self._work: Mask = np.zeros(0, np.bool_)
+        self._effort: Mask = np.zeros(0, np.bool_)
         self._beside: NDArray[np.int64] = np.zeros(0, np.int64)
         self._of_work: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host_only = True
@@ -53,6 +58,7 @@ class Fusion:
         self.families = tuple(dict.fromkeys(ordered))
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
         self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
+        self._effort = np.array([f in EFFORT for f in self.families], np.bool_)
         self.weigh(seen)
 
     def weigh(self, seen: Mask) -> None:
@@ -74,17 +80,17 @@ class Fusion:
         # The same event shows in fewer families where fewer are reported.
         self._few = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
 
-    def works_apart(self, far: Mask) -> Mask:
-        """Rows of another role, ``bool [R]``: they lie far apart, ``far`` ``bool [M, R]``, in most
-        of what the work shows.
+    def works_apart(self, apart: Mask) -> Mask:
+        """Rows of another role, ``bool [R]``: they lie ``apart`` (``bool [M, R]``) for good in
+        more than one kind of what shows how much a machine does.
 
-        In synchronous training a slow machine does as much work as its peers; one that does far
+        In synchronous training a slow machine does as much work as its peers; one that does
         less, or more, and holds nobody up has been given other work.
         """
-        if not far.any():
-            return np.zeros(far.shape[1], np.bool_)
-        families = np.logical_or.reduceat(far[self._by_family], self._starts, axis=0)
-        return np.asarray(np.count_nonzero(families[self._work], axis=0) >= ROLE_FAMILIES)
+        if not apart.any():
+            return np.zeros(apart.shape[1], np.bool_)
+        families = np.logical_or.reduceat(apart[self._by_family], self._starts, axis=0)
+        return np.asarray(np.count_nonzero(families[self._effort], axis=0) >= ROLE_FAMILIES)
 
     def score(self, strongest: Cells, shape: Cells, gone: Mask | bool, moment: Moment) -> Cells:
         """``[R]``, higher is worse, from the strongest test but the shape's and from that,
@@ -109,4 +115,7 @@ class Fusion:
             # What began long before holds nobody up now.
             most = min(HOST_ALONE + moment.slower_seconds / HOST_SECONDS, HOST_HELD_UP)
         host += np.minimum(by_family[self._strange].sum(axis=0), HOST_ALONE)
+        if not moment.idle:
+            # No job goes on without one of its processes.
+            gone = gone & (rest >= HALF_SEEN)
         return np.asarray(rest + np.where(gone, host, np.minimum(host, most + rest)))

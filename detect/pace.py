@@ -12,6 +12,8 @@ import numpy as np
 SAMPLE_SECONDS = 5.0
 LATELY = 12
 """Samples that are the present: a minute."""
+NOTICED_SECONDS = SAMPLE_SECONDS * LATELY / 2
+"""So late their median shows what stays."""
 EVERY = 4
 USUAL = 60
 """Medians of the present, one every few samples, that are the past: twenty minutes."""

@@ -31,8 +31,6 @@ SMOOTH = frozenset(
 LIFE = frozenset({"cpu", "host_memory", "memory", "clock"})
 GONE = 0.4
 LEAST_LIFE = 0.1
-EVENT_ALONE = 0.5
-"""Most that an event adds beyond what the values show."""
 QUIET_BY_UNIT = {"B/s": 1e7, "1/s": 20.0, "W": 10.0, "ratio": 0.02}
 QUIET_BY_FAMILY = {"disk": 1e6, "tcp": 1e6}
 """Magnitudes below which a difference means nothing, in canonical units: a link that carries
@@ -170,8 +168,8 @@ class PanelEvidence:
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, moment)
         self.strength, score = self.sums.judge(s["gone"], moment)
-        s["witness"] = self.events.step(values[self._errors], at_ns)
-        s["score"] = score + np.minimum(s["witness"], score + EVENT_ALONE)
+        s["witness"] = self.events.step(values[self._errors], at_ns, score, moment)
+        s["score"] = score + s["witness"]
         here = np.isfinite(x)
         everywhere = bool(here.all())
         s["had"] |= here

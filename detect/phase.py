@@ -46,6 +46,8 @@ RESTART_SECONDS = 20.0
 """A job that was over for so long does not go on: it starts anew."""
 OVER = 0.4
 """When spinning is down to this share, and so is a sign of the processes, the job is over."""
+ASLEEP = 0.005
+"""Activity (0..1) of a GPU that nobody uses, where nothing else tells of the processes."""
 BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
 
 
@@ -146,7 +148,11 @@ class JobPhase:
             compute = LOW * compute / (SPINNING_POWER if waiting else LOW_POWER)
         self.over = bool(spins.size + process.size)
         self.over &= float(spins.max(initial=0.0)) < OVER
-        self.over &= float(process.min(initial=1.0)) < OVER or not process.size
+        if process.size:
+            self.over &= float(process.min()) < OVER
+        else:
+            # Waiting without spinning looks alike, but a process that lives leaves a trace.
+            self.over &= float(_known(c[k : k + self._spins]).max(initial=0.0)) < ASLEEP
         self.compute = compute if compute is not None else talk if talk is not None else 1.0
         self.talk = talk if talk is not None else self.compute
         self._follow(tick_seconds)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.phase import LATE_SECONDS, JobPhase
+from detect.phase import LATE_SECONDS, SHORTEST_GAP_SECONDS, JobPhase
 from detect.state import PanelState
 
 STARTING = 0.3
@@ -24,6 +24,8 @@ BLIND = 0.6
 SLOWER = 1.5
 STALLED = 1.5
 GONE = 1.5
+BACK_SECONDS = 18.0
+"""So long after a rest the fast mean remembers what the machines did in it."""
 WRITING = 0.2
 WRITING_LIMIT_SECONDS = 150.0
 WRITING_Z = 3.0
@@ -60,6 +62,7 @@ class Trust:
     def __init__(self) -> None:
         self.state = PanelState()
         self.state.add("writing", "r", 0.0)
+        self.state.add("back", "r", BACK_SECONDS)
 
     def reindex(self, machines: tuple[str, ...]) -> None:
         """Follow the roster."""
@@ -78,18 +81,7 @@ class Trust:
         self.state["writing"] = seconds
         name = phase.name
         general = STARTING if name == "starting" else phase.past
-        idle = 1.0
-        if name in ("evaluating", "over"):
-            # Peers that work without talking, or rest without waiting, do not need the odd one.
-            general = min(general, ASIDE)
-        elif name == "idle":
-            # How this job saves its state is not known at first.
-            seen = phase.idle_seen
-            idle = FIRST_IDLE[seen] if seen < len(FIRST_IDLE) else LATER_IDLE
-            if seen == 0 and phase.run_seconds >= LATE_SECONDS:
-                # Who saves state does so sooner, as a rule.
-                idle = LATE_FIRST_IDLE
-        elif name == "stalled":
+        if name == "stalled":
             # Longer than a checkpoint: the job waits for somebody.
             general *= STALLED
         elif name == "running" and phase.moment.held_up:
@@ -97,7 +89,27 @@ class Trust:
             general *= SLOWER
         if phase.blind:
             general *= BLIND
-        trust = np.where(signs.alive & ~signs.writes_little, idle * idle, idle) * general
+        trust = general * self._at_rest(phase, signs, tick_seconds)
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
         trust = np.where(excused, np.minimum(WRITING, trust), trust)
         return trust if name == "over" else np.where(signs.gone, np.maximum(GONE, trust), trust)
+
+    def _at_rest(self, phase: JobPhase, signs: Signs, tick_seconds: float) -> NDArray[np.float64]:
+        """``[N]``, less than 1 while the job rests or evaluates and just after."""
+        back, name = self.state["back"], phase.name
+        if name in ("evaluating", "over") or phase.low_seconds >= SHORTEST_GAP_SECONDS:
+            back.fill(0.0)
+        else:
+            back += tick_seconds
+        if name in ("evaluating", "over"):
+            # Peers that work without talking, or rest without waiting, do not need the odd one.
+            return np.full(back.shape, ASIDE)
+        if name == "idle":
+            # How this job saves its state is not known at first.
+            seen = phase.idle_seen
+            idle = FIRST_IDLE[seen] if seen < len(FIRST_IDLE) else LATER_IDLE
+            if seen == 0 and phase.run_seconds >= LATE_SECONDS:
+                # Who saves state does so sooner, as a rule.
+                idle = LATE_FIRST_IDLE
+            return np.where(signs.alive & ~signs.writes_little, idle * idle, idle)
+        return np.where((name == "stalled") | (back >= BACK_SECONDS), 1.0, ASIDE)

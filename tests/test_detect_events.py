@@ -7,9 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from detect.accumulate import RUNNING
-from detect.events import FADE_SECONDS, WEIGHT, Events
+from detect.events import ALONE, COINCIDES, FADE_SECONDS, WEIGHT, Events
 from detect.explain import explain
-from detect.panel import EVENT_ALONE, PanelEvidence
+from detect.pace import NOTICED_SECONDS
+from detect.panel import PanelEvidence
+from detect.phase import HELD_UP_SECONDS, Moment
 from detect.snapshot import decode_state, encode_state
 from ingest.ticks import Panel
 from tests.detect_support import CATALOGUE, MODEL, noisy
@@ -27,11 +29,14 @@ def fresh() -> Events:
     return events
 
 
-def after(values: Array, events: Events | None = None) -> Array:
-    """The witness after the ticks ``[E, R, T]``."""
+ODD = np.full(ROWS, 5.0)
+
+
+def after(values: Array, events: Events | None = None, first: int = 0) -> Array:
+    """What rows that are odd anyway get added by the ticks ``[E, R, T]`` from ``first`` on."""
     events = events or fresh()
-    for k in range(values.shape[2]):
-        witness = events.step(values[:, :, k], START_NS + k * SECOND)
+    for k in range(first, values.shape[2]):
+        witness = events.step(values[:, :, k], START_NS + k * SECOND, ODD, RUNNING)
     return witness
 
 
@@ -88,9 +93,25 @@ def test_events_go_on_from_their_snapshot() -> None:
     after(values[:, :, :20], first)
     second.restore(decode_state(encode_state(first.snapshot())))
     second.reindex(METRICS, machine_names(ROWS))
-    for k in range(20, 40):
-        witness = second.step(values[:, :, k], START_NS + k * SECOND)
-    assert np.array_equal(witness, whole)
+    assert np.array_equal(after(values, second, 20), whole)
+
+
+def added_while_slower(seconds: float, event_ago: int) -> float:
+    """By an event so long ago to a row of which nothing else is odd, in a job slower since."""
+    values, events = quiet(300), fresh()
+    values[LINK, 4, 299 - event_ago] = 1.0
+    for k in range(300):
+        moment = Moment(slower_seconds=seconds if k == 299 else 0.0)
+        witness = events.step(values[:, :, k], START_NS + k * SECOND, np.zeros(ROWS), moment)
+    return float(witness[4])
+
+
+def test_an_event_at_which_the_job_became_slower_counts_for_more() -> None:
+    ago = round(HELD_UP_SECONDS + NOTICED_SECONDS)
+    expected = COINCIDES * np.exp(-ago / FADE_SECONDS)
+    assert added_while_slower(HELD_UP_SECONDS, ago) == pytest.approx(expected)
+    assert added_while_slower(0.0, ago) == ALONE
+    assert added_while_slower(HELD_UP_SECONDS + 150.0, ago) == ALONE
 
 
 PANEL = ("gpu_power_watts", "gpu_sm_active_ratio", "gpu_xid_error", "nvlink_tx_bytes_per_second")
@@ -120,7 +141,7 @@ def panel_after(code: float, factor: float, seconds: int) -> PanelEvidence:
 
 def test_a_code_alone_names_nobody() -> None:
     score = panel_after(79.0, 1.0, 20).score
-    assert score.max() <= EVENT_ALONE + 0.1 < MODEL.threshold(3)
+    assert score.max() <= ALONE + 0.1 < MODEL.threshold(3)
 
 
 def test_a_code_beside_other_evidence_adds_to_it_and_is_told() -> None:
