@@ -41,7 +41,8 @@ job, does one family of metrics, unless the job is held up or stands still.
 FAR = 2.0
 """Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
 HEAT_MOST = 1.0
-"""Most evidence from heat, which a place and its fans decide: alone it names nobody."""
+"""Most evidence from heat, which a place and its fans decide, and from a power that was always
+another, which the model of the GPUs decides: alone they name nobody."""
 MAX_STEP_SECONDS = 10.0
 PEAK_HALF_LIFE_SECONDS = 3600.0
 PEERS_PEAKS = 3.0
@@ -49,6 +50,11 @@ OWN_PEAKS = 1.8
 IDLE_PEAKS = 1.4
 LEAST_TRUST = 0.25
 MOST_PATIENCE = 4.0
+WANDER_SECONDS = 1200.0
+WANDER_LEAST_SECONDS = 600.0
+WANDER_USUAL = 0.012
+WANDER_MOST = 6.0
+"""Share of rows that usually lie apart for a while; of more, patience grows in proportion."""
 EXCURSION_SECONDS = 3.0
 PATIENCE_TICKS = 10
 PEAK_SECONDS = 4.0
@@ -71,9 +77,11 @@ class EvidenceSums:
         self.state.add("highest", "mr", 0.0, (TESTS,), dtype=np.float32)
         self.state.add("peak", "mr", 0.0, (TESTS,), dtype=np.float32)
         self.state.add("seen", "m", False, dtype=np.bool_)
+        self.state.add("wander", "m", 0.0)
+        self.state.add("watched", "m", 0.0)
         self._hold: Array = np.zeros((TESTS, 0, 1), np.float32)
         self._least_cap = np.inf
-        self._most: Array = np.zeros((0, 1), np.float32)
+        self._most: Array = np.zeros((TESTS, 0, 1), np.float32)
         self._low: list[tuple[int, float]] = []
         self._ticks = 0
         self.fusion = Fusion()
@@ -91,11 +99,13 @@ class EvidenceSums:
         scales = [self.scale(m) for m in metrics]
         self._low = [(m, s.low_counts - 1.0) for m, s in enumerate(scales) if s.low_counts != 1.0]
         families = [self.family(m) for m in metrics]
-        most = [HEAT_MOST if f == "thermal" else np.inf for f in families]
-        self._most = np.array(most, np.float32)[:, None]
+        most = np.full((TESTS, len(metrics), 1), np.inf, np.float32)
+        most[:, [f == "thermal" for f in families]] = HEAT_MOST
+        most[LEVEL, [f == "power" for f in families]] = HEAT_MOST
+        self._most = most
         hold = np.array([s.holds for s in scales], np.float32).reshape(-1, TESTS)
         self._hold = hold.T[:, :, None]
-        caps = np.minimum(CAP, self._most) * hold
+        caps = np.minimum(CAP, most[:, :, 0].T) * hold
         self._least_cap = float(caps.min(initial=np.inf))
         self.fusion.configure(families, self.state["seen"])
 
@@ -120,12 +130,30 @@ class EvidenceSums:
         # Without a past of its own a row cannot have changed; the level test still sees it.
         change = (r.established & r.valid) * trust
         level = r.valid * np.minimum(trust / moment.past, 1.5)
-        far = np.abs(r.z[LEVEL]) >= float(FAR * FULL[LEVEL])
+        # Where much is reported no fault shows in one kind of metric alone, however far apart.
+        far = np.abs(r.z[LEVEL]) >= (float(FAR * FULL[LEVEL]) if self.fusion.few else np.inf)
         level *= ~self.fusion.works_apart(np.abs(r.z[LEVEL]) >= float(START[LEVEL]))
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         for rows in _tiles(trust.size):
             self._add(r, rows, change[:, rows], level[:, rows], seconds, cap, far[:, rows])
+        if self._ticks % PATIENCE_TICKS == 0 and not moment.idle:
+            self._learn_wander(r, PATIENCE_TICKS * tick_seconds)
         self._learn_peaks(tick_seconds, trust, moment.idle)
+
+    def _learn_wander(self, r: Residuals, seconds: float) -> None:
+        """How often rows lie apart for a while, the oddest left out: share of rows ``[M]``.
+
+        Steps about as long as the time between samples do that: a row is sampled at one moment
+        of its steps for minutes, and another row at another.
+        """
+        s = self.state
+        apart = np.count_nonzero(np.abs(r.z[SLOW]) >= float(START[SLOW]), axis=1)
+        rows = np.count_nonzero(r.valid, axis=1)
+        share = np.maximum(apart - 1, 0) / np.maximum(rows, 1)
+        known = rows >= 3
+        s["watched"] += seconds * known
+        gain = seconds / np.clip(s["watched"], WANDER_LEAST_SECONDS, WANDER_SECONDS)
+        s["wander"] += np.minimum(gain, 1.0) * known * (share - s["wander"])
 
     def _add(
         self,
@@ -175,8 +203,10 @@ class EvidenceSums:
         total[SHAPE] *= np.exp(passed * np.float32(-1.0 / SHAPE_LEAK_SECONDS))
         total += grow
         if max(total.max(initial=0.0), -total.min(initial=0.0)) > self._least_cap:
-            cap = np.minimum(_by_test(most), self._most) * self.state["needed"][:, :, rows]
+            cap = _by_test(most) * np.ones((1, *far.shape), np.float32)
             cap[LEVEL] += cap[LEVEL] * far
+            np.minimum(cap, self._most, out=cap)
+            cap *= self.state["needed"][:, :, rows]
             np.minimum(total, cap, out=total)
             np.maximum(total, -cap, out=total)
 
@@ -223,7 +253,10 @@ class EvidenceSums:
         needed = np.maximum(OWN_PEAKS * peak, least)
         # The highest of the others.
         np.maximum(needed, first * ~is_first + second * is_first, out=needed)
-        self.state["needed"] = np.minimum(needed, MOST_PATIENCE * self._hold, out=needed)
+        np.minimum(needed, MOST_PATIENCE * self._hold, out=needed)
+        wander = np.clip(self.state["wander"] / WANDER_USUAL, 1.0, WANDER_MOST)
+        needed[:LEVEL] *= wander.astype(np.float32)[None, :, None]
+        self.state["needed"] = needed
 
     def strength(self, rows: slice = slice(None)) -> Array:
         """Evidence over what counts as odd, whatever the direction: ``[test, M, R]``."""

@@ -26,6 +26,7 @@ so many seconds of that, up to the second."""
 USUAL_FAMILIES = 5.0
 MOST_PER_FAMILY = 1.5
 STEP_MOST = 2.0
+FEW_FAMILIES = 2
 ROLE_FAMILIES = 2
 EFFORT = frozenset({"compute", "pcie", "nvlink", "network"})
 """What shows how much a machine does; power also tells how well."""
@@ -47,7 +48,9 @@ class Fusion:
         self._beside: NDArray[np.int64] = np.zeros(0, np.int64)
         self._of_work: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host_only = True
-        self._few = 1.0
+        self._weight = 1.0
+        self.few = True
+        """Whether little of the work is reported."""
 
     def configure(self, families: list[str], seen: Mask) -> None:
         """``families``: each metric's, length M; ``seen`` as in `weigh`."""
@@ -77,8 +80,9 @@ class Fusion:
         metrics = np.empty(self._by_family.size, np.bool_)
         metrics[self._by_family] = np.repeat(self._work, np.diff([*self._starts, metrics.size]))
         self._beside, self._of_work = np.flatnonzero(~metrics), np.flatnonzero(metrics)
+        self.few = work <= FEW_FAMILIES
         # The same event shows in fewer families where fewer are reported.
-        self._few = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
+        self._weight = float(np.clip(USUAL_FAMILIES / (1 + work), 1.0, MOST_PER_FAMILY))
 
     def works_apart(self, apart: Mask) -> Mask:
         """Rows of another role, ``bool [R]``: they lie ``apart`` (``bool [M, R]``) for good in
@@ -108,7 +112,7 @@ class Fusion:
         rest = by_family[self._work].sum(axis=0) + step
         if self._host_only:
             return np.asarray(host + rest)
-        rest *= self._few
+        rest *= self._weight
         # A busy host that holds up nothing else is somebody's cron job.
         most = HOST_ALONE
         if moment.held_up:

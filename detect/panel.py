@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.accumulate import EvidenceSums
+from detect.accumulate import FULL, EvidenceSums
 from detect.averages import follow
 from detect.events import ERRORS, Events
+from detect.fuse import EFFORT
 from detect.phase import Moment
 from detect.residuals import FAST, PeerResiduals, Residuals
 from detect.state import PanelState
@@ -31,6 +32,11 @@ SMOOTH = frozenset(
 LIFE = frozenset({"cpu", "host_memory", "memory", "clock"})
 GONE = 0.4
 LEAST_LIFE = 0.1
+DEAD = 0.25
+ALIKE, MOST_ALIKE = 0.6, 0.7
+DEAD_SHARE = 0.1
+LEAST_LEFT = {"B/s": 1e6, "ratio": 0.005}
+"""What the peers still do at rest, in canonical units, for a row without it to be odd."""
 QUIET_BY_UNIT = {"B/s": 1e7, "1/s": 20.0, "W": 10.0, "ratio": 0.02}
 QUIET_BY_FAMILY = {"disk": 1e6, "tcp": 1e6}
 """Magnitudes below which a difference means nothing, in canonical units: a link that carries
@@ -53,10 +59,14 @@ class PanelEvidence:
             known = catalogue.metric(metric)
             return QUIET_BY_FAMILY.get(known.family, QUIET_BY_UNIT.get(known.seen_unit, 0.0))
 
+        def unit(metric: str) -> str:
+            return catalogue.metric(metric).seen_unit
+
         def bursty(metric: str) -> bool:
             return metric in METRIC_DEFAULTS or catalogue.metric(metric).family not in SMOOTH
 
         self.family = family
+        self.unit = unit
         self.faults = TelemetryFaults(family, lambda metric: catalogue.metric(metric).scope)
         self.residuals = PeerResiduals(scale, quiet, bursty)
         self.sums = EvidenceSums(scale, family)
@@ -83,6 +93,7 @@ class PanelEvidence:
         self.gpu: NDArray[np.int64] = np.zeros(0, np.int64)
         self.strength: NDArray[np.floating] = np.zeros((0, 0))
         self.centre: Array = np.zeros(0)
+        self._least_left: Array = np.zeros(0)
         self._writes: NDArray[np.int64] = np.zeros(0, np.int64)
         self._life: NDArray[np.int64] = np.zeros(0, np.int64)
 
@@ -132,6 +143,8 @@ class PanelEvidence:
             machines[m] if g < 0 else f"{machines[m]}\t{g}"
             for m, g in zip(panel.machine.tolist(), panel.gpu.tolist(), strict=True)
         )
+        left = [LEAST_LEFT.get(self.unit(m), np.inf) for m in self.metrics]
+        self._least_left = np.where([self.family(m) in EFFORT for m in self.metrics], left, np.inf)
         self._writes = np.array([i for i, m in enumerate(self.metrics) if m in WRITES], np.int64)
         life = [i for i, m in enumerate(self.metrics) if self.family(m) in LIFE]
         self._life = np.array(life, np.int64)
@@ -165,6 +178,8 @@ class PanelEvidence:
         s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
         if looks:
             s["gone"], s["alive"] = self._signs_of_life(r)
+        if moment.idle:
+            np.minimum(fast, -FULL[FAST], out=fast, where=self._dead(r))
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, moment)
         self.strength, score = self.sums.judge(s["gone"], moment)
@@ -179,6 +194,26 @@ class PanelEvidence:
         follow(s["raw"], x, min(1.0, tick_seconds / RAW_SECONDS), here, everywhere)
         np.copyto(s["rose_ns"], at_ns, where=self.strength < ROSE)
         np.copyto(s["since_ns"], at_ns, where=self.score < ROSE)
+
+    def _dead(self, r: Residuals) -> NDArray[np.bool_]:
+        """Cells ``bool [M, R]`` at next to nothing of what the others still do while the job rests.
+
+        What is left of traffic and activity then is too little to differ by the usual measure.
+        """
+        share = np.sinh(self.residuals.state["y"][FAST])
+        dead = np.zeros(share.shape, np.bool_)
+        left = np.sinh(r.centre) * self.residuals.state["ref"] >= self._least_left
+        for m in np.flatnonzero(left).tolist():
+            valid = r.valid[m]
+            centre = float(np.median(share[m, valid])) if valid.any() else 0.0
+            low = valid & (share[m] < DEAD * centre)
+            rows, alike = (
+                np.count_nonzero(valid),
+                np.count_nonzero(share[m, valid] > ALIKE * centre),
+            )
+            if np.count_nonzero(low) <= max(1, DEAD_SHARE * rows) and alike >= MOST_ALIKE * rows:
+                dead[m] = low & r.established[m]
+        return dead
 
     def _dark(self, here: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Rows that miss much of what they had before, ``bool [R]``."""

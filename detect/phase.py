@@ -187,6 +187,11 @@ class JobPhase:
             self.gap_seconds = 0.0
 
     @property
+    def longest_gap(self) -> float:
+        """Seconds without traffic that may be part of a step."""
+        return max(SHORTEST_GAP_SECONDS, 2 * self.usual_gap)
+
+    @property
     def past(self) -> float:
         """How much a change counts, in 0..1: some minutes are a short past to have changed from."""
         return YOUNG if self.run_seconds < YOUNG_SECONDS else 1.0
@@ -202,8 +207,7 @@ class JobPhase:
             return "starting"
         if self.low_seconds > 0:
             return "stalled" if self.low_seconds >= self._patience() else "idle"
-        long_gap = self.gap_seconds > max(SHORTEST_GAP_SECONDS, 2 * self.usual_gap)
-        if long_gap and self.gap_seconds < EVALUATION_LIMIT_SECONDS:
+        if self.gap_seconds > self.longest_gap and self.gap_seconds < EVALUATION_LIMIT_SECONDS:
             return "evaluating"
         return "running"
 

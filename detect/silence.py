@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 SILENT_SECONDS = 45.0
 SILENT_TICKS = 3
 STANDSTILL_SECONDS = 20.0
+STANDSTILL_TICKS = 4
+UNSURE_STANDSTILL_SECONDS = 60.0
+"""In a job of which little is known yet, or of which power alone shows that it rests."""
+YOUNG_SECONDS = 300.0
 LONGEST_REST_SECONDS = 60.0
-TOGETHER_SECONDS = 90.0
+BEFORE_SECONDS = 60.0
+AFTER_SECONDS = 90.0
+"""So long before the standstill, or after it, a machine that causes it may have fallen silent."""
 
 
 class Silence:
@@ -44,11 +50,15 @@ class Silence:
         standstill = st.phase.low_seconds
         # A rest like those before stands for nothing.
         usual = min(st.phase.longest_idle, LONGEST_REST_SECONDS)
-        if standstill < max(STANDSTILL_SECONDS, usual):
+        unsure = st.phase.blind or st.phase.run_seconds < YOUNG_SECONDS
+        least = UNSURE_STANDSTILL_SECONDS if unsure else STANDSTILL_SECONDS
+        if standstill < max(least, STANDSTILL_TICKS * st.tick_seconds, usual):
             return []
         need = max(SILENT_SECONDS, SILENT_TICKS * st.tick_seconds)
         missing = s["missing"]
-        silent = (missing >= need) & (np.abs(missing - standstill) <= TOGETHER_SECONDS)
+        # No job goes on for long after one of its machines.
+        before, after = missing - standstill, standstill - missing
+        silent = (missing >= need) & (before <= BEFORE_SECONDS) & (after <= AFTER_SECONDS)
         if not silent.any() or silent.sum() * 2 > max(int(s["seen"].sum()), 1):
             return []
         return [int(i) for i in np.flatnonzero(silent)]

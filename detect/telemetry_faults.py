@@ -41,6 +41,8 @@ class TelemetryFaults:
         s.add("was_nonzero", "mr", False, dtype=np.bool_)
         self._profiled: Mask = np.zeros(0, np.bool_)
         self._power: Mask = np.zeros(0, np.bool_)
+        self._heat: Mask = np.zeros(0, np.bool_)
+        self._inlet: Mask = np.zeros(0, np.bool_)
         self._exporters: tuple[Mask, ...] = ()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
@@ -58,8 +60,10 @@ class TelemetryFaults:
             np.bool_,
         )
         self._power = np.array([f == "power" for f in families], np.bool_)
+        self._heat = np.array([f == "thermal" for f in families], np.bool_)
         of_gpus = np.array([self.scope(m) == "gpu" for m in self.state.metrics], np.bool_)
         self._exporters = (of_gpus, ~of_gpus)
+        self._inlet = self._power & ~of_gpus
 
     def mask(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> Array:
         """Make unusable values of ``x`` ``[M, R]`` NaN, in place; returns it.
@@ -67,6 +71,7 @@ class TelemetryFaults:
         ``worst_z`` ``[R]`` is each row's largest fast ``|z|`` at the last tick: a value that
         froze while in line with the peers is the exporter's, one that jumped first is real.
         """
+        self._mask_impossible(x)
         self._mask_zeroed(x)
         self._mask_frozen(x, worst_z, tick_seconds)
         self._mask_never_measured(x)
@@ -100,6 +105,20 @@ class TelemetryFaults:
             frozen = (same >= need) & calm
             if frozen.any():
                 x[np.ix_(of, frozen)] = np.nan
+
+    def _mask_impossible(self, x: Array) -> None:
+        """What is none of a machine that sends anything: a power of nothing at its inlet, GPUs at 0
+        degrees that do nothing. Meter and exporter are at fault.
+        """
+        inlet = x[self._inlet]
+        if not inlet.all():
+            x[self._inlet] = np.where(inlet == 0, np.nan, inlet)
+        if not self._heat.any():
+            return
+        gpus = x[self._exporters[0]]
+        zeroed = (x[self._heat] == 0).any(axis=0) & ~(np.abs(gpus) > 0).any(axis=0)
+        if zeroed.any():
+            x[np.ix_(self._exporters[0], zeroed)] = np.nan
 
     def _mask_zeroed(self, x: Array) -> None:
         """All profiling fields zero while the power is as real as the peers'."""

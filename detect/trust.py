@@ -7,12 +7,13 @@ over, whose machines all rest, stays discounted until it works again.
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.phase import LATE_SECONDS, SHORTEST_GAP_SECONDS, JobPhase
+from detect.phase import LATE_SECONDS, JobPhase
 from detect.state import PanelState
 
 STARTING = 0.3
@@ -26,6 +27,9 @@ STALLED = 1.5
 GONE = 1.5
 BACK_SECONDS = 18.0
 """So long after a rest the fast mean remembers what the machines did in it."""
+FIRST_SAVES = 0.7
+FIRST_PATIENCE_SECONDS = 120.0
+"""The first machine saves and evaluates for all, as a rule, and the others wait for it."""
 WRITING = 0.2
 WRITING_LIMIT_SECONDS = 150.0
 WRITING_Z = 3.0
@@ -63,10 +67,13 @@ class Trust:
         self.state = PanelState()
         self.state.add("writing", "r", 0.0)
         self.state.add("back", "r", BACK_SECONDS)
+        self._first: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def reindex(self, machines: tuple[str, ...]) -> None:
         """Follow the roster."""
         self.state.reindex((), machines)
+        first = min(machines, key=_natural, default="")
+        self._first = np.array([m == first for m in machines], np.bool_)
 
     def step(self, phase: JobPhase, signs: Signs, tick_seconds: float) -> NDArray[np.float64]:
         """``[N]`` from the phase, from which machines write much more than their peers, and from
@@ -97,7 +104,8 @@ class Trust:
     def _at_rest(self, phase: JobPhase, signs: Signs, tick_seconds: float) -> NDArray[np.float64]:
         """``[N]``, less than 1 while the job rests or evaluates and just after."""
         back, name = self.state["back"], phase.name
-        if name in ("evaluating", "over") or phase.low_seconds >= SHORTEST_GAP_SECONDS:
+        # Steps may rest as well, each time for as long.
+        if name in ("evaluating", "over") or phase.low_seconds > phase.longest_gap:
             back.fill(0.0)
         else:
             back += tick_seconds
@@ -111,5 +119,16 @@ class Trust:
             if seen == 0 and phase.run_seconds >= LATE_SECONDS:
                 # Who saves state does so sooner, as a rule.
                 idle = LATE_FIRST_IDLE
-            return np.where(signs.alive & ~signs.writes_little, idle * idle, idle)
-        return np.where((name == "stalled") | (back >= BACK_SECONDS), 1.0, ASIDE)
+            trust = np.where(signs.alive & ~signs.writes_little, idle * idle, idle)
+            return trust * np.where(self._first, FIRST_SAVES, 1.0)
+        if name == "starting":
+            return np.ones(back.shape)
+        if name == "stalled":
+            patient = self._first & (phase.low_seconds < FIRST_PATIENCE_SECONDS)
+            return np.where(patient, 1.0 / STALLED, 1.0)
+        return np.where(back >= BACK_SECONDS, 1.0, ASIDE)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Order by the numbers in a name, not by their digits."""
+    return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]

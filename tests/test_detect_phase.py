@@ -16,8 +16,11 @@ from detect.silence import SILENT_SECONDS
 from detect.snapshot import decode_state, encode_state
 from detect.trust import (
     ASIDE,
+    BACK_SECONDS,
     BLIND,
     FIRST_IDLE,
+    FIRST_PATIENCE_SECONDS,
+    FIRST_SAVES,
     GONE,
     LATE_FIRST_IDLE,
     LATER_IDLE,
@@ -28,7 +31,7 @@ from detect.trust import (
     Trust,
 )
 from tests.detect_support import Scene, family, told
-from tests.ticks_support import SECOND, machine_names
+from tests.ticks_support import SECOND
 
 METRICS = (
     "cpu_usage_ratio",
@@ -43,8 +46,8 @@ OVER = (0.01, 0.0, 0.0, 0.0)
 
 
 def rows(*which: int) -> NDArray[np.bool_]:
-    """``bool [3]``: these of three machines."""
-    return np.isin(np.arange(3), which)
+    """``bool [4]``: these of three machines, and not the one that comes first by its name."""
+    return np.isin(np.arange(4), which)
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,13 @@ class Job:
         self.phase = JobPhase(family)
         self.phase.reindex(metrics)
         self.trust = Trust()
-        self.trust.reindex(machine_names(3))
+        self.trust.reindex(("node-10", "node-11", "node-12", "node-9"))
 
     def does(self, what: tuple[float, ...], seconds: int, signs: Seen = NOTHING) -> str:
         """The phase after that, with these signs all the while."""
         for _ in range(seconds):
-            self.weight = self.trust.step(self.phase, signs, 1.0)
+            *weight, self.first = self.trust.step(self.phase, signs, 1.0).tolist()
+            self.weight = np.array(weight)
             self.phase.step(np.array(what), 1.0)
         return self.phase.name
 
@@ -177,6 +181,40 @@ def test_a_stall_in_a_young_job_counts_less_than_in_an_old_one() -> None:
     job = started(200)
     assert job.does(WAIT, 100) == "stalled"
     assert job.weight[0] == STALLED * YOUNG
+
+
+def test_the_first_machine_may_save_and_evaluate_for_all_for_longer() -> None:
+    job = started()
+    assert job.does(WAIT, 60) == "idle"
+    assert job.first == FIRST_SAVES * FIRST_IDLE[0]
+    assert job.does(WAIT, 40) == "stalled"
+    assert job.first == 1.0 < job.weight[0]
+    job.does(WAIT, int(FIRST_PATIENCE_SECONDS))
+    assert job.first == job.weight[0]
+
+
+def test_what_means_remember_of_a_rest_counts_little() -> None:
+    job = started()
+    job.does(WAIT, 30)
+    assert job.does(WORK, 5) == "running"
+    assert job.weight.tolist() == [ASIDE] * 3
+    job.does(WORK, int(BACK_SECONDS))
+    assert job.weight.tolist() == [1.0] * 3
+
+
+def test_the_rest_in_every_step_takes_nothing_from_the_work_after_it() -> None:
+    job = started()
+    for _ in range(30):
+        job.does(WAIT, 15)
+        job.does(WORK, 10)
+    assert job.weight.tolist() == [1.0] * 3
+
+
+def test_waiting_without_spinning_is_no_end_where_nothing_else_tells_of_the_processes() -> None:
+    job = Job(METRICS[1:])
+    job.does(WORK[1:], 800)
+    assert job.does((0.01, 0.0, 0.0), 15) == "idle"
+    assert job.does((0.001, 0.0, 0.0), 15) == "over"
 
 
 def test_a_machine_whose_process_is_gone_is_trusted_at_once_in_the_first_rest() -> None:

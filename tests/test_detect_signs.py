@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from detect.alert import AlertChange
 from detect.evidence import EvidenceDetector
 from detect.snapshot import decode_state, encode_state
-from detect.trust import FIRST_IDLE, GONE, Trust
+from detect.trust import FIRST_IDLE, FIRST_SAVES, GONE, Trust
 from models.evidence_model import EvidenceModel
 from tests.detect_support import CATALOGUE
 from tests.ticks_support import block_of, cut
@@ -71,7 +71,8 @@ def test_a_machine_whose_processor_and_memory_collapse_has_lost_its_process() ->
     assert one.phase.name == "idle"
     assert one.machine_panel.gone.tolist() == [k == 2 for k in range(6)]
     assert one.machine_panel.alive.tolist() == [k != 2 for k in range(6)]
-    assert weights(one).tolist() == [GONE if k == 2 else FIRST_IDLE[0] ** 2 for k in range(6)]
+    alive = FIRST_IDLE[0] ** 2
+    assert weights(one) == pytest.approx([FIRST_SAVES * alive, alive, GONE, alive, alive, alive])
 
 
 def test_a_machine_that_sends_nothing_gives_no_sign_of_life_or_death() -> None:
@@ -163,3 +164,30 @@ def test_missing_values_of_the_odd_metrics_end_no_alert() -> None:
     values[2:4, 3, 700:] *= 0.5
     values[2:4, 3, 900:] = np.nan
     assert [c.kind for c in said(values) if c.kind != "updated"] == ["opened"]
+
+
+def test_a_machine_without_the_traffic_that_the_others_keep_at_rest_is_named() -> None:
+    metrics = ("gpu_power_watts", "gpu_tensor_active_ratio", "ib_tx_bytes_per_second")
+    values = healthy(6, 1000, METRICS)[: len(metrics)]
+    for metric, level in enumerate((5200.0, 0.4, 2e10)):
+        values[metric] *= level / values[metric].mean()
+    values[0, :, 700:] *= 0.4
+    values[1, :, 700:] = 0.0
+    values[2, :, 700:] *= 0.02
+    assert opened(said(values, metrics)) == []
+    values[2, 3, 700:] = 0.0
+    (machine,) = opened(said(values, metrics))
+    assert machine == block_of(values, metrics=metrics).machines[3]
+
+
+def test_a_machine_that_always_does_less_of_everything_has_another_role() -> None:
+    values = healthy(12, 1500)
+    for metric in ("gpu_tensor_active_ratio", "nvlink_tx_bytes_per_second"):
+        values[METRICS.index(metric), 4] *= 0.5
+    assert opened(said(values)) == []
+
+
+def test_a_power_that_was_always_another_names_nobody() -> None:
+    values = healthy(5, 1500)
+    values[METRICS.index("gpu_power_watts"), 2] *= 1.6
+    assert opened(said(values)) == []

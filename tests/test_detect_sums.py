@@ -21,6 +21,7 @@ from detect.accumulate import (
     RUNNING,
     SHAPE_LEAK_SECONDS,
     START,
+    WANDER_MOST,
     EvidenceSums,
 )
 from detect.fuse import HOST_ALONE, HOST_HELD_UP, MOST_PER_FAMILY, STEP_MOST
@@ -53,6 +54,13 @@ def one(metric: int, row: int, z: float, test: int = FAST) -> Array:
     """``[test, M, R]``: one cell stands apart."""
     full = np.zeros((TESTS, len(METRICS), ROWS))
     full[test, metric, row] = z
+    return full
+
+
+def one_row(z: float) -> Array:
+    """``[test, M, R]``: one row stands apart in everything."""
+    full = np.zeros((TESTS, len(METRICS), ROWS))
+    full[:, :, 2] = z
     return full
 
 
@@ -123,7 +131,7 @@ def test_evidence_below_the_peers_counts_as_much_more_as_the_metric_says() -> No
 
 
 def test_evidence_is_bounded_so_that_it_can_be_taken_back() -> None:
-    sums = add(fresh(), residuals(50.0), 1500)
+    sums = add(fresh(), residuals(one_row(50.0)), 1500)
     size = np.abs(sums.state["total"]).max(axis=(1, 2))
     most = CAP * MetricScale().holds
     most[LEVEL] *= 2
@@ -131,12 +139,25 @@ def test_evidence_is_bounded_so_that_it_can_be_taken_back() -> None:
     assert size[FAST] == pytest.approx(CAP[FAST] * HOLD, rel=0.01)
 
 
+def test_more_rows_that_lie_apart_now_and_then_make_more_patient() -> None:
+    sums = fresh()
+    for k in range(1200):
+        apart = np.zeros((TESTS, len(METRICS), ROWS))
+        apart[SLOW, 0, [k // 40 % ROWS, (k // 40 + 1) % ROWS]] = 5.0
+        add(sums, residuals(apart))
+    needed = sums.state["needed"]
+    assert sums.state["wander"] == pytest.approx([1 / ROWS, 0, 0], abs=0.05)
+    assert (needed[FAST, 0] >= WANDER_MOST * HOLD).all()
+    assert (needed[FAST, 1] == np.float32(HOLD)).all()
+    assert (needed[LEVEL, 0] == needed[LEVEL, 1]).all()
+
+
 def test_a_metric_gathers_more_while_the_job_is_held_up() -> None:
     sums = fresh()
     for _ in range(600):
-        sums.step(residuals(50.0), 1.0, np.ones(ROWS), Moment(slower_seconds=60.0))
+        sums.step(residuals(one_row(50.0)), 1.0, np.ones(ROWS), Moment(slower_seconds=60.0))
     assert sums.strength()[FAST].max() == pytest.approx(HELD_UP_CAP[FAST], rel=0.01)
-    add(sums, residuals(50.0))
+    add(sums, residuals(one_row(50.0)))
     assert sums.strength()[FAST].max() == pytest.approx(CAP[FAST], rel=0.01)
 
 

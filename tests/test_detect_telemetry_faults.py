@@ -29,10 +29,15 @@ def healthy(ticks: int) -> Array:
     return values
 
 
-def masked(values: Array, worst_z: Array | None = None, tick_seconds: float = 1.0) -> Array:
+def masked(
+    values: Array,
+    worst_z: Array | None = None,
+    tick_seconds: float = 1.0,
+    metrics: tuple[str, ...] = METRICS,
+) -> Array:
     """What is left of ``[M, R, T]``; ``worst_z`` is ``[R, T]``."""
     faults = TelemetryFaults(family, lambda metric: CATALOGUE.metric(metric).scope)
-    faults.reindex(METRICS, tuple(f"m{i}" for i in range(values.shape[1])))
+    faults.reindex(metrics, tuple(f"m{i}" for i in range(values.shape[1])))
     out = np.empty_like(values)
     for k in range(values.shape[2]):
         calm = np.zeros(values.shape[1]) if worst_z is None else worst_z[:, k]
@@ -120,6 +125,37 @@ def test_profiling_zeros_beside_real_power_are_missing() -> None:
 def test_zeros_of_a_machine_without_power_are_real() -> None:
     values = zeroed(power=0.2)
     assert np.array_equal(masked(values), values)
+
+
+INLET = ("machine_power_watts", "gpu_power_watts", "gpu_temperature_celsius", "cpu_usage_ratio")
+
+
+def inlet(**zero: int) -> Array:
+    """``[M, R, T]`` over `INLET`; of row 1 these metrics are zero from a tick on."""
+    rng = np.random.default_rng(0)
+    levels = np.array([6000.0, 5000.0, 60.0, 0.3])[:, None, None]
+    values: Array = levels * rng.normal(1.0, 0.02, (len(INLET), ROWS, 60))
+    for metric, at in zero.items():
+        values[INLET.index(metric), 1, at:] = 0.0
+    return values
+
+
+def test_a_machine_that_sends_anything_draws_something() -> None:
+    left = masked(inlet(machine_power_watts=30), metrics=INLET)
+    assert np.isnan(left[0, 1, 30:]).all()
+    assert np.isfinite(left[1:]).all()
+    assert np.isfinite(left[0, :, :30]).all()
+
+
+def test_gpus_at_zero_degrees_that_do_nothing_are_their_exporters() -> None:
+    left = masked(inlet(gpu_power_watts=30, gpu_temperature_celsius=30), metrics=INLET)
+    assert np.isnan(left[1:3, 1, 30:]).all()
+    assert np.isfinite(left[[0, 3]]).all()
+
+
+def test_gpus_that_are_warm_may_do_nothing() -> None:
+    values = inlet(gpu_power_watts=30)
+    assert np.array_equal(masked(values, metrics=INLET), values)
 
 
 def test_zeros_on_every_machine_are_the_jobs() -> None:
