@@ -52,7 +52,7 @@ LEAST_TRUST = 0.25
 MOST_PATIENCE = 4.0
 WANDER_SECONDS = 1200.0
 WANDER_LEAST_SECONDS = 600.0
-WANDER_USUAL = 0.012
+WANDER_USUAL = 0.02
 WANDER_MOST = 6.0
 """Share of rows that usually lie apart for a while; of more, patience grows in proportion."""
 EXCURSION_SECONDS = 3.0
@@ -133,9 +133,12 @@ class EvidenceSums:
         # Where much is reported no fault shows in one kind of metric alone, however far apart.
         far = np.abs(r.z[LEVEL]) >= (float(FAR * FULL[LEVEL]) if self.fusion.few else np.inf)
         level *= ~self.fusion.works_apart(np.abs(r.z[LEVEL]) >= float(START[LEVEL]))
+        # Nobody wanders who stands still.
+        steps = change * self._patience() if moment.idle else change
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         for rows in _tiles(trust.size):
-            self._add(r, rows, change[:, rows], level[:, rows], seconds, cap, far[:, rows])
+            weights = steps[:, rows], level[:, rows], change[:, rows]
+            self._add(r, rows, weights, seconds, cap, far[:, rows])
         if self._ticks % PATIENCE_TICKS == 0 and not moment.idle:
             self._learn_wander(r, PATIENCE_TICKS * tick_seconds)
         self._learn_peaks(tick_seconds, trust, moment.idle)
@@ -159,13 +162,12 @@ class EvidenceSums:
         self,
         r: Residuals,
         rows: slice,
-        change: Array,
-        level: Array,
+        weights: tuple[Array, Array, Array],
         seconds: float,
         most: NDArray[np.float64],
         far: NDArray[np.bool_],
     ) -> None:
-        """One tick of some rows; ``change`` and ``level`` ``[M, R]`` weigh growth by test.
+        """One tick of some rows; ``weights`` ``[M, R]`` of growth: of changes, level and shape.
 
         ``most`` ``[test]`` bounds it, twice as much of the level where that is ``far`` ``[M, R]``.
         """
@@ -177,9 +179,10 @@ class EvidenceSums:
         grow *= rate
         np.minimum(grow, seconds, out=grow)
         np.maximum(grow, -seconds, out=grow)
+        change, level, shape = weights
         grow[:LEVEL] *= change
         grow[LEVEL] *= level
-        grow[SHAPE] *= change
+        grow[SHAPE] *= shape
         # What a mean still remembers of an excursion that is over is not counted again.
         size = np.abs(z[FAST])
         echo = self.state["echo"][:, rows]
@@ -209,6 +212,11 @@ class EvidenceSums:
             cap *= self.state["needed"][:, :, rows]
             np.minimum(total, cap, out=total)
             np.maximum(total, -cap, out=total)
+
+    def _patience(self) -> Array:
+        """Times as much evidence as usual, ``[M, 1]``, for rows that wander."""
+        wander = np.clip(self.state["wander"] / WANDER_USUAL, 1.0, WANDER_MOST)
+        return np.asarray(wander.astype(np.float32)[:, None])
 
     def _learn_peaks(self, tick_seconds: float, trust: Array, idle: bool) -> None:
         """How high evidence rises on this row before it is taken back, slowly forgotten.
@@ -254,8 +262,7 @@ class EvidenceSums:
         # The highest of the others.
         np.maximum(needed, first * ~is_first + second * is_first, out=needed)
         np.minimum(needed, MOST_PATIENCE * self._hold, out=needed)
-        wander = np.clip(self.state["wander"] / WANDER_USUAL, 1.0, WANDER_MOST)
-        needed[:LEVEL] *= wander.astype(np.float32)[None, :, None]
+        needed[:LEVEL] *= self._patience()
         self.state["needed"] = needed
 
     def strength(self, rows: slice = slice(None)) -> Array:
