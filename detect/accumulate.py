@@ -49,10 +49,12 @@ PEERS_PEAKS = 3.0
 OWN_PEAKS = 1.8
 IDLE_PEAKS = 1.4
 LEAST_TRUST = 0.25
+REMEMBERED = 0.15
+"""What counts of a change just after a rest."""
 MOST_PATIENCE = 4.0
 WANDER_SECONDS = 1200.0
 WANDER_LEAST_SECONDS = 600.0
-WANDER_USUAL = 0.02
+WANDER_USUAL = 0.015
 WANDER_MOST = 6.0
 """Share of rows that usually lie apart for a while; of more, patience grows in proportion."""
 EXCURSION_SECONDS = 3.0
@@ -129,6 +131,8 @@ class EvidenceSums:
         trust = trust.astype(np.float32)
         # Without a past of its own a row cannot have changed; the level test still sees it.
         change = (r.established & r.valid) * trust
+        if moment.back:
+            change *= np.float32(REMEMBERED)
         level = r.valid * np.minimum(trust / moment.past, 1.5)
         # Where much is reported no fault shows in one kind of metric alone, however far apart.
         far = np.abs(r.z[LEVEL]) >= (float(FAR * FULL[LEVEL]) if self.fusion.few else np.inf)

@@ -32,6 +32,8 @@ LONGEST_FADES = 0.8
 EVALUATION_LIMIT_SECONDS = 240.0
 SHORTEST_GAP_SECONDS = 10.0
 REFERENCE_SECONDS = 600.0
+BACK_SECONDS = 18.0
+"""So long after a rest the fast mean remembers what the machines did in it."""
 HELD_UP_SECONDS = 40.0
 """A healthy machine's slow batch holds the others up for half a minute."""
 TALKING = frozenset({"nvlink", "network"})
@@ -55,11 +57,12 @@ BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
 class Moment:
     """What the job does just now, as far as it bears on all evidence alike.
 
-    ``idle``: it rests. ``past``: see `JobPhase.past`. ``slower_seconds``: so long it has run
-    slower than it used to.
+    ``idle``: it rests. ``back``: it did a moment ago, and means still tell of that. ``past``: see
+    `JobPhase.past`. ``slower_seconds``: so long it has run slower than it used to.
     """
 
     idle: bool = False
+    back: bool = False
     past: float = 1.0
     slower_seconds: float = 0.0
 
@@ -83,6 +86,8 @@ class JobPhase:
         self.state.add("usual", "m", 0.0)
         self.run_seconds = 0.0
         self.low_seconds = 0.0
+        self.back_seconds = BACK_SECONDS
+        """Seconds of work since the last rest."""
         self.gap_seconds = 0.0
         self.usual_gap = 0.0
         self.idle_seen = 0
@@ -162,7 +167,8 @@ class JobPhase:
     @property
     def moment(self) -> Moment:
         """As the last tick left it."""
-        return Moment(self.low_seconds > 0, self.past, self.pace.slower_seconds)
+        back = self.name == "running" and self.back_seconds < BACK_SECONDS
+        return Moment(self.low_seconds > 0, back, self.past, self.pace.slower_seconds)
 
     def _follow(self, tick_seconds: float) -> None:
         low = max(self.compute, self.talk) < LOW
@@ -179,6 +185,9 @@ class JobPhase:
             self.restarted_seconds = 0.0
         elif not low:
             self.restarted_seconds = min(self.restarted_seconds + tick_seconds, START_SECONDS)
+        # Steps may rest as well, each time for as long.
+        rests = self.low_seconds > self.longest_gap or self.name in ("evaluating", "over")
+        self.back_seconds = 0.0 if rests else min(self.back_seconds + tick_seconds, BACK_SECONDS)
         if self.talk < LOW:
             self.gap_seconds += tick_seconds
         elif self.gap_seconds:
@@ -229,6 +238,7 @@ class JobPhase:
             "usual": self.state.snapshot(),
             "run_seconds": self.run_seconds,
             "low_seconds": self.low_seconds,
+            "back_seconds": self.back_seconds,
             "gap_seconds": self.gap_seconds,
             "usual_gap": self.usual_gap,
             "idle_seen": self.idle_seen,

@@ -25,8 +25,6 @@ BLIND = 0.6
 SLOWER = 1.5
 STALLED = 1.5
 GONE = 1.5
-BACK_SECONDS = 18.0
-"""So long after a rest the fast mean remembers what the machines did in it."""
 FIRST_SAVES = 0.7
 FIRST_PATIENCE_SECONDS = 120.0
 """The first machine saves and evaluates for all, as a rule, and the others wait for it."""
@@ -66,7 +64,6 @@ class Trust:
     def __init__(self) -> None:
         self.state = PanelState()
         self.state.add("writing", "r", 0.0)
-        self.state.add("back", "r", BACK_SECONDS)
         self._first: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def reindex(self, machines: tuple[str, ...]) -> None:
@@ -96,22 +93,17 @@ class Trust:
             general *= SLOWER
         if phase.blind:
             general *= BLIND
-        trust = general * self._at_rest(phase, signs, tick_seconds)
+        trust = general * self._at_rest(phase, signs)
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
         trust = np.where(excused, np.minimum(WRITING, trust), trust)
         return trust if name == "over" else np.where(signs.gone, np.maximum(GONE, trust), trust)
 
-    def _at_rest(self, phase: JobPhase, signs: Signs, tick_seconds: float) -> NDArray[np.float64]:
-        """``[N]``, less than 1 while the job rests or evaluates and just after."""
-        back, name = self.state["back"], phase.name
-        # Steps may rest as well, each time for as long.
-        if name in ("evaluating", "over") or phase.low_seconds > phase.longest_gap:
-            back.fill(0.0)
-        else:
-            back += tick_seconds
+    def _at_rest(self, phase: JobPhase, signs: Signs) -> NDArray[np.float64]:
+        """``[N]``, less than 1 while the job rests or evaluates."""
+        name, machines = phase.name, self._first.size
         if name in ("evaluating", "over"):
             # Peers that work without talking, or rest without waiting, do not need the odd one.
-            return np.full(back.shape, ASIDE)
+            return np.full(machines, ASIDE)
         if name == "idle":
             # How this job saves its state is not known at first.
             seen = phase.idle_seen
@@ -121,12 +113,10 @@ class Trust:
                 idle = LATE_FIRST_IDLE
             trust = np.where(signs.alive & ~signs.writes_little, idle * idle, idle)
             return trust * np.where(self._first, FIRST_SAVES, 1.0)
-        if name == "starting":
-            return np.ones(back.shape)
         if name == "stalled":
             patient = self._first & (phase.low_seconds < FIRST_PATIENCE_SECONDS)
             return np.where(patient, 1.0 / STALLED, 1.0)
-        return np.where(back >= BACK_SECONDS, 1.0, ASIDE)
+        return np.ones(machines)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

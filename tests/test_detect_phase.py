@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from detect.decide import RIVALLED_SILENCE_SECONDS
-from detect.phase import LATE_SECONDS, LATE_STALL_SECONDS, STALL_SECONDS, YOUNG, JobPhase
+from detect.phase import (
+    BACK_SECONDS,
+    LATE_SECONDS,
+    LATE_STALL_SECONDS,
+    STALL_SECONDS,
+    YOUNG,
+    JobPhase,
+)
 from detect.silence import SILENT_SECONDS
 from detect.snapshot import decode_state, encode_state
 from detect.trust import (
     ASIDE,
-    BACK_SECONDS,
     BLIND,
     FIRST_IDLE,
     FIRST_PATIENCE_SECONDS,
@@ -193,13 +199,13 @@ def test_the_first_machine_may_save_and_evaluate_for_all_for_longer() -> None:
     assert job.first == job.weight[0]
 
 
-def test_what_means_remember_of_a_rest_counts_little() -> None:
+def test_means_remember_a_rest_for_a_while() -> None:
     job = started()
     job.does(WAIT, 30)
     assert job.does(WORK, 5) == "running"
-    assert job.weight.tolist() == [ASIDE] * 3
+    assert job.phase.moment.back
     job.does(WORK, int(BACK_SECONDS))
-    assert job.weight.tolist() == [1.0] * 3
+    assert not job.phase.moment.back
 
 
 def test_the_rest_in_every_step_takes_nothing_from_the_work_after_it() -> None:
@@ -207,7 +213,7 @@ def test_the_rest_in_every_step_takes_nothing_from_the_work_after_it() -> None:
     for _ in range(30):
         job.does(WAIT, 15)
         job.does(WORK, 10)
-    assert job.weight.tolist() == [1.0] * 3
+    assert not job.phase.moment.back
 
 
 def test_waiting_without_spinning_is_no_end_where_nothing_else_tells_of_the_processes() -> None:

@@ -18,6 +18,7 @@ from detect.accumulate import (
     LEAK_SECONDS,
     MOST_PATIENCE,
     OWN_PEAKS,
+    REMEMBERED,
     RUNNING,
     SHAPE_LEAK_SECONDS,
     START,
@@ -109,6 +110,13 @@ def test_missing_values_neither_add_nor_take_back() -> None:
     for z in (0.0, 50.0, -50.0):
         add(sums, residuals(z, valid=False), 30)
     assert np.array_equal(sums.state["total"], before)
+
+
+def test_what_is_remembered_of_a_rest_hardly_counts() -> None:
+    sums = fresh()
+    for _ in range(10):
+        sums.step(residuals(one(0, 2, 50.0)), 1.0, np.ones(ROWS), Moment(back=True))
+    assert sums.state["total"][FAST, 0, 2] == pytest.approx(10 * REMEMBERED, abs=0.1)
 
 
 def test_the_other_direction_takes_back_before_it_adds() -> None:
@@ -406,7 +414,7 @@ def test_sums_restored_from_bytes_go_on_bit_for_bit(seed: int, before: int) -> N
             assert encode_state(other.snapshot()) == stored
         r = residuals(rng.normal(0.0, 9.0, (TESTS, len(METRICS), ROWS)))
         for sums in (steady, other) if tick >= before else (steady,):
-            sums.step(r, 1.0, np.full(ROWS, 0.7), Moment(tick % 40 > 30, 0.5))
+            sums.step(r, 1.0, np.full(ROWS, 0.7), Moment(idle=tick % 40 > 30, past=0.5))
     assert encode_state(other.snapshot()) == encode_state(steady.snapshot())
 
 
