@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from detect.minder import MinderSettings
 from ingest.catalogue import Catalogue
-from ingest.recording import Label
+from ingest.recording import Label, read_recording
 from ingest.ticks import TickBlock
 from models.denoise.lstm_vae import LstmVaeDenoiser
 from models.denoise.registry import denoiser
@@ -134,6 +134,8 @@ def _learned_order(
 ) -> tuple[str, ...]:
     """Order of the metrics from labelled time; the model's own if only one kind is there."""
     features, faulty = [], []
+    if not any(_is_faulty(path, catalogue, given.get(path)) for path in paths):
+        return model.metrics
     for path in paths:
         recording, blocks = recorded_blocks(path, catalogue, given.get(path))
         label = recording.label
@@ -159,6 +161,12 @@ def _learned_order(
     if labels.all() or not labels.any():
         return model.metrics
     return learn_priority(np.concatenate(features), labels, model.metrics, seed=seed)
+
+
+def _is_faulty(path: Path, catalogue: Catalogue, given: Label | None) -> bool:
+    """Whether a recording's label names a faulty machine."""
+    label = read_recording(path, catalogue, given).label
+    return bool(label and label.faulty_machines)
 
 
 def _largest(

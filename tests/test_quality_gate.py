@@ -9,7 +9,8 @@ import pytest
 from ingest.catalogue import Catalogue
 from replay.quality.cache import ResultCache
 from replay.quality.gate import failures, read_baseline
-from replay.quality.report import Origin, result_json
+from replay.quality.origin import Origin
+from replay.quality.report import result_json
 from replay.quality.run import run
 from replay.quality.sources import Injected
 from replay.quality.workloads import WORKLOADS

@@ -24,9 +24,10 @@ from replay.quality.keys import (
     result_key,
 )
 from replay.quality.measure import Row, split_rate
+from replay.quality.origin import Origin
 from replay.quality.plan import Plan
 from replay.quality.rates import RATE_DETECTORS, stated_rate
-from replay.quality.report import BEGIN, END, Origin, as_markdown, as_text, into_page, result_json
+from replay.quality.report import BEGIN, END, as_markdown, as_text, into_page, result_json
 from replay.quality.run import Measured, run
 from replay.quality.sources import Injected, Recorded, Simulated
 from replay.quality.workloads import (

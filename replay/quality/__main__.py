@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,8 +15,9 @@ from detect.registry import DETECTORS
 from replay.quality.cache import ResultCache
 from replay.quality.gate import BaselineError, baseline_of, failures, read_baseline
 from replay.quality.measure import split_rate
+from replay.quality.origin import measured_origin
 from replay.quality.plan import Plan
-from replay.quality.report import Origin, as_markdown, as_text, into_page, result_json
+from replay.quality.report import as_markdown, as_text, into_page, result_json
 from replay.quality.run import Progress, run
 from replay.quality.workloads import RATE_WORKLOAD, REPORTED, WORKLOADS, Item, interleaved
 
@@ -25,7 +25,6 @@ DATA = Path("../shared/data/real")
 PAGE = Path("docs/quality.md")
 BASELINE = Path("tests/quality_baseline.json")
 CI_DETECTORS = "evidence,ratio,null,random"
-CODE = ("ingest", "models", "detect", "replay")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -153,7 +152,7 @@ def main(
         raise click.ClickException("interrupted; what was measured is kept, run it again") from None
     finally:
         kept.close()
-    origin = _origin()
+    origin = measured_origin()
     result = result_json(measured, wanted, origin)
     # Fewer incidents than a workload has is a part of it, whoever asked for fewer.
     asked = sum(plan.wanted(i, d) for w in workloads for i in w.items for d in wanted)
@@ -245,20 +244,6 @@ def _progress(began: float) -> Progress:
             )
 
     return step
-
-
-def _origin() -> Origin:
-    """The commit and its date; ``+changes`` where the measured code differs from it."""
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    commit, date = git("log", "-1", "--format=%h"), git("log", "-1", "--format=%cs")
-    if not commit:
-        return Origin("unknown", "an unknown date")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
-    return Origin(f"{commit}+changes" if changed else commit, date)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 
 from replay.quality.figures import Figures, by_machines, by_type, figures
 from replay.quality.measure import Row
+from replay.quality.origin import Origin
 from replay.quality.rates import stated_rate
 from replay.quality.run import Measured
 from replay.quality.workloads import RATE_WORKLOAD, WORKLOADS
@@ -39,17 +40,6 @@ EXTRA: dict[str, Column] = {
     "one_gpu_of_eight": ("machine and GPU right", "gpu_named", 3),
     "bad_telemetry": ("no hardware verdict", "no_hardware_verdict", 3),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Which code was measured, as version control tells it."""
-
-    commit: str
-    date: str
-
-    def __str__(self) -> str:
-        return f"commit {self.commit} of {self.date}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +164,26 @@ def as_markdown(measured: Measured, detectors: Sequence[str], origin: Origin) ->
         lines += ["", f"### {table.title}", ""]
         if table.about:
             lines += [table.about, ""]
-        lines.append("| " + " | ".join(table.columns) + " |")
-        lines.append("|---|" + "---:|" * (len(table.columns) - 1))
-        lines += ["| " + " | ".join(row) + " |" for row in table.rows]
+        lines += markdown_table(table)
     return "\n".join(lines)
 
 
-def into_page(page: str, generated: str) -> str:
-    """The page with its generated part replaced; ValueError if it has no place for it."""
-    head, begin, rest = page.partition(BEGIN)
+def markdown_table(table: Table) -> list[str]:
+    """Its lines, without title and text."""
+    return [
+        "| " + " | ".join(table.columns) + " |",
+        "|---|" + "---:|" * (len(table.columns) - 1),
+        *("| " + " | ".join(row) + " |" for row in table.rows),
+    ]
+
+
+def into_page(page: str, generated: str, begin: str = BEGIN) -> str:
+    """The page with what follows ``begin`` replaced; ValueError if it has no place for it."""
+    head, found, rest = page.partition(begin)
     _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks the lines {BEGIN} and {END}")
-    return f"{head}{begin}\n\n{generated}\n\n{end}{tail}"
+    if not found or not end:
+        raise ValueError(f"the page lacks the lines {begin} and {END}")
+    return f"{head}{found}\n\n{generated}\n\n{end}{tail}"
 
 
 def _by_detector(
@@ -203,7 +200,7 @@ def _by_detector(
     compared = {r.id for own in common.values() for r in own}
     whole = {r.id for r in rows if r.workload in workloads}
     for detector, own in common.items():
-        lines.append((detector, *_cells(figures(own), columns)))
+        lines.append((detector, *cells(figures(own), columns)))
     if len(compared) < len(whole):
         words = "; ".join(
             WORKLOADS[w].compared if len(workloads) == 1 else f"{w}: {WORKLOADS[w].compared}"
@@ -213,7 +210,7 @@ def _by_detector(
         for detector in common:
             own = _rows(rows, workloads, detector)
             if len(own) > len(compared):
-                lines.append((f"{detector}, all", *_cells(figures(own), columns)))
+                lines.append((f"{detector}, all", *cells(figures(own), columns)))
     return Table(title, about, ("detector", *(c[0] for c in columns)), tuple(lines))
 
 
@@ -227,11 +224,12 @@ def _common(
 
 
 def _groups(title: str, first: str, groups: dict[str, Figures]) -> Table:
-    lines = tuple((name, *_cells(found, SHORT)) for name, found in groups.items())
+    lines = tuple((name, *cells(found, SHORT)) for name, found in groups.items())
     return Table(title, "", (first, *(c[0] for c in SHORT)), lines)
 
 
-def _cells(found: Figures, columns: Sequence[Column]) -> list[str]:
+def cells(found: Figures, columns: Sequence[Column]) -> list[str]:
+    """The figures of one line as text; ``-`` where there is none."""
     values = [(found[key], digits) for _, key, digits in columns]
     return ["-" if v is None else f"{v:,.{digits}f}" for v, digits in values]
 
