@@ -24,8 +24,14 @@ from replay.denoisers import (
 from replay.quality.cache import ResultCache
 from replay.quality.measure import Row
 from replay.quality.report import END
-from replay.quality.workloads import WORKLOADS
+from replay.quality.sources import Simulated
+from replay.quality.workloads import Item
 
+SHORT = Wishes(machines=4, minutes=8.0, cadence_seconds=2.0, per_gpu=False)
+ITEMS = (
+    Item("core", 1, "f199", Simulated(199, 0, wishes=replace(SHORT, fault="ecc_error"))),
+    Item("healthy", 1, "h199", Simulated(199, 0, healthy=True, wishes=SHORT)),
+)
 TINY = Learning(healthy=1, steps=10, tuning=(1, 1))
 NAMES = ("identity", "online")
 SHARES = (0.9, 0.99)
@@ -38,21 +44,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def candidates(folder: Path) -> list[Candidate]:
-    """Two denoisers on one short healthy job and the benchmark's own test incidents."""
-    smoke = [item.source for item in WORKLOADS["smoke"].items[3:5]]
+    """Two denoisers, trained and tuned on short jobs."""
+    sources = [item.source for item in ITEMS]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(denoisers, "TRAINING_JOBS", Wishes(machines=4, minutes=5.0))
+        patch.setattr(denoisers, "TRAINING_JOBS", SHORT)
         patch.setattr(denoisers, "CEILING_SHARES", SHARES)
-        patch.setattr(denoisers, "development_jobs", lambda faulty, healthy: smoke)
+        patch.setattr(denoisers, "development_jobs", lambda faulty, healthy: sources)
         return learned(TINY, folder, NAMES)
 
 
 @pytest.fixture(scope="module")
 def rows(candidates: list[Candidate], folder: Path) -> dict[str, list[Row]]:
-    items = WORKLOADS["smoke"].items[3:5]
     cache = ResultCache(folder)
     found: dict[str, list[Row]] = {}
-    for _, some in measured(items, candidates, cache):
+    for _, some in measured(ITEMS, candidates, cache):
         for row in some:
             found.setdefault(row.detector, []).append(row)
     cache.close()
@@ -87,9 +92,7 @@ def test_a_denoiser_that_adapts_has_no_published_settings(candidates: list[Candi
 
 def test_all_ways_are_measured_on_the_same_incidents(rows: dict[str, list[Row]]) -> None:
     assert list(rows) == ["evidence", "identity, published", "identity, best", "online, best"]
-    assert {tuple(r.id for r in own) for own in rows.values()} == {
-        tuple(item.id for item in WORKLOADS["smoke"].items[3:5])
-    }
+    assert {tuple(r.id for r in own) for own in rows.values()} == {tuple(item.id for item in ITEMS)}
 
 
 def test_what_is_known_is_not_measured_again(
@@ -100,9 +103,7 @@ def test_what_is_known_is_not_measured_again(
 ) -> None:
     monkeypatch.setattr(denoisers, "replay_together", None)
     cache = ResultCache(folder)
-    again = [
-        r for _, found in measured(WORKLOADS["smoke"].items[3:5], candidates, cache) for r in found
-    ]
+    again = [r for _, found in measured(ITEMS, candidates, cache) for r in found]
     cache.close()
     assert sorted(map(repr, again)) == sorted(repr(r) for own in rows.values() for r in own)
 
