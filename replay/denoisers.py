@@ -63,14 +63,9 @@ COLUMNS: tuple[Column, ...] = (
 class Learning:
     """On how many jobs denoisers are trained and their thresholds found.
 
-    Attributes
-    ----------
-    healthy
-        How many of the `TRAINING_JOBS` give the windows, the same ones to each denoiser.
-    steps
-        Training steps of each LSTM-VAE.
-    tuning
-        Faulty and healthy jobs of `replay.tune_minder.development_jobs`.
+    ``healthy`` jobs like `TRAINING_JOBS` give the windows, the same ones to each denoiser;
+    ``steps`` are those of each LSTM-VAE; ``tuning`` counts faulty and healthy jobs of
+    `replay.tune_minder.development_jobs`.
     """
 
     healthy: int = 12
@@ -89,9 +84,10 @@ class Candidate:
     @property
     def settings(self) -> dict[str, MinderSettings]:
         """By name. Called now and then, a denoiser that adapts would learn the same ticks twice."""
+        ways = {f"{self.model.name}, best": self.best}
         if any(made.adapts for made in self.model.denoisers.values()):
-            return {"best": self.best}
-        return {"published": MinderSettings.published(), "best": self.best}
+            return ways
+        return {f"{self.model.name}, published": MinderSettings.published(), **ways}
 
 
 def learned(how: Learning, folder: Path, names: Sequence[str] = DENOISERS) -> list[Candidate]:
@@ -108,12 +104,12 @@ def learned(how: Learning, folder: Path, names: Sequence[str] = DENOISERS) -> li
             model = train_minder(jobs, name=name, denoiser_name=name, steps=how.steps)
             best = asdict(_tuned(model, how))
             replace(model, trained_on={**model.trained_on, "best": best}).save(file)
-    out = []
-    for file in files.values():
-        model = MinderModel.load(file)
-        best = MinderSettings(**model.trained_on["best"])
-        out.append(Candidate(model, best, microseconds_a_row(model.denoisers[model.metrics[0]])))
-    return out
+    return [_candidate(MinderModel.load(file)) for file in files.values()]
+
+
+def _candidate(model: MinderModel) -> Candidate:
+    spent = microseconds_a_row(model.denoisers[model.metrics[0]])
+    return Candidate(model, MinderSettings(**model.trained_on["best"]), spent)
 
 
 def _tuned(model: MinderModel, how: Learning) -> MinderSettings:
@@ -149,7 +145,6 @@ def microseconds_a_row(trained: Denoiser, rows: int = ROWS) -> float:
 
 def chosen(faulty: int, healthy: int) -> list[Item]:
     """The first incidents of `core` and the first compared ones of `healthy`, interleaved."""
-
     parts = []
     for name, count in (("core", faulty), ("healthy", healthy)):
         compared = tuple(item for item in WORKLOADS[name].items if item.compared)
@@ -163,11 +158,11 @@ def measured(
     """Rows of our detector and of every candidate and settings, incident by incident."""
     catalogue = Catalogue.default()
     ways: dict[str, Maker] = {
-        way_name(c, way): partial(
+        name: partial(
             minder_detector, catalogue=catalogue, settings=how, model=c.model, alerts_only=True
         )
         for c in candidates
-        for way, how in c.settings.items()
+        for name, how in c.settings.items()
     }
     for item in items:
         keys = {name: f"{item.id} {name}" for name in (OURS, *ways)}
@@ -181,17 +176,12 @@ def measured(
         yield item, [cache.known[key] for key in keys.values()]
 
 
-def way_name(candidate: Candidate, way: str) -> str:
-    """A candidate with its settings as the table calls it."""
-    return f"{candidate.model.name}, {way}"
-
-
 def table(rows: Mapping[str, Sequence[Row]], candidates: Sequence[Candidate]) -> Table:
     """All ways beside each other, by name; every one has the same incidents."""
     lines = [(OURS, "-", *cells(figures(rows[OURS]), COLUMNS), "-")]
     for one in candidates:
-        for way, how in one.settings.items():
-            found = cells(figures(rows[name := way_name(one, way)]), COLUMNS)
+        for name, how in one.settings.items():
+            found = cells(figures(rows[name]), COLUMNS)
             lines.append((name, _limit(how), *found, f"{one.microseconds:.2f}"))
     heads = ("denoiser, settings", "threshold", *(c[0] for c in COLUMNS), "µs a row")
     return Table("denoisers", "", heads, tuple(lines))
