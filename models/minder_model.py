@@ -101,7 +101,10 @@ class MinderModel:
 
 @cache
 def shipped_minder_model() -> MinderModel:
-    """The model in the wheel, trained on simulated healthy jobs."""
+    """The model in the wheel, trained on simulated healthy jobs.
+
+    Its denoiser is the published one, the LSTM-VAE: Minder is the reference.
+    """
     resource = resources.files("models") / "data" / "minder.npz"
     with resources.as_file(resource) as path:
         return MinderModel.load(path)

@@ -64,7 +64,8 @@ class TrainOptions:
         Accepted rate, written into the model; None = that of ``base``.
     denoiser
         One of `models.denoise.registry.DENOISERS`: a model of the Minder detector is learned
-        beside, with it. The default detector itself needs no denoiser.
+        beside, with it. The default detector itself needs no denoiser; which one serves
+        Minder best is measured by `replay.denoisers`.
     base
         What is known before; few recordings change little of it. None = the shipped model.
     workers

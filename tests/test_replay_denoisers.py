@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from detect.minder import MinderSettings
 from ingest.simulate import Wishes
@@ -144,3 +145,31 @@ def test_compared_incidents_of_both_workloads_are_chosen() -> None:
 def test_the_page_has_a_place_for_the_table() -> None:
     page = (Path(__file__).parents[1] / denoisers.PAGE).read_text()
     assert END in page.partition(BEGIN)[2]
+
+
+def test_the_command_prints_the_table_and_writes_it_into_the_page(
+    candidates: list[Candidate],
+    rows: dict[str, list[Row]],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    asked: list[Learning] = []
+
+    def known(how: Learning, _: Path) -> list[Candidate]:
+        asked.append(how)
+        return candidates
+
+    monkeypatch.setattr(denoisers, "learned", known)
+    monkeypatch.setattr(denoisers, "chosen", lambda faulty, healthy: list(ITEMS))
+    monkeypatch.setattr(denoisers, "ResultCache", lambda _: ResultCache(folder))
+    monkeypatch.setattr(denoisers, "PAGE", page)
+    arguments = ["--steps", "10", "--tuning", "2", "1", "--keep", str(tmp_path), "--page"]
+    done = CliRunner().invoke(denoisers.main, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert asked == [Learning(healthy=12, steps=10, tuning=(2, 1))]
+    text = as_markdown(rows, candidates, asked[0], 2)
+    assert text in done.stdout
+    assert page.read_text() == f"before\n{BEGIN}\n\n{text}\n\n{END}\nafter\n"
