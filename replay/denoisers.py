@@ -1,8 +1,7 @@
 """Which denoiser serves the Minder detector best: ``python -m replay.denoisers``.
 
-Each denoiser learns from the same windows of the same simulated healthy jobs, gets the threshold
-that `replay.tune_minder` ranks first for it, and is measured on incidents of the benchmark.
-Training and tuning see seeds of the development only.
+Each denoiser learns from the same windows of healthy jobs, gets the threshold that
+`replay.tune_minder` ranks first for it (both on seeds of the development), and is measured.
 """
 
 from __future__ import annotations
