@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,11 +38,11 @@ class FakeKafka:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     consumers: list[FakeConsumer] = field(default_factory=list)
 
-    def connect(self, settings: KafkaSettings) -> Consumer:
+    def connect(self, settings: KafkaSettings, counts: Counter[str]) -> Consumer:
         """`serve.kafka.consumer.connect`."""
         if self.down:
             raise KafkaTimeoutError("no broker answers")
-        del settings
+        del settings, counts
         consumer = FakeConsumer(self)
         self.consumers.append(consumer)
         return consumer

@@ -181,7 +181,7 @@ def test_a_join_that_ends_between_two_polls_is_not_forgotten(
     kafka_servers: str, kafka_name: str
 ) -> None:
     settings = settings_for(kafka_servers, kafka_name)
-    consumer = connect(settings)
+    consumer = connect(settings, Counter())
     nobody = Moves(assigned=lambda _: None, revoked=lambda _: None, lost=lambda _: None)
     consumer.subscribe(list(settings.topics), listener=nobody)
 

@@ -10,6 +10,7 @@ import orjson
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
+from serve.kafka.opening import opened
 from serve.kafka.producer import Outgoing, Producer
 from serve.kafka.security import client_options
 from serve.kafka.settings import KafkaSettings
@@ -136,7 +137,8 @@ def version_of(body: bytes) -> int:
 
 
 def _consumer(settings: KafkaSettings) -> Any:
-    return KafkaConsumer(
+    return opened(
+        KafkaConsumer,
         **client_options(settings),
         metrics_enabled=False,
         enable_auto_commit=False,

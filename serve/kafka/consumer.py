@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import OffsetAndMetadata
 
+from serve.kafka.opening import opened
 from serve.kafka.orphans import OrphanWatch
 from serve.kafka.rejoin import finish_joins
 from serve.kafka.security import client_options
@@ -46,8 +48,10 @@ class Consumer(Protocol):
     def close(self, *, autocommit: bool, timeout_ms: int) -> None: ...
 
 
-def connect(settings: KafkaSettings) -> Consumer:
+def connect(settings: KafkaSettings, counts: Counter[str]) -> Consumer:
     """Make sure that the topics are there and open a consumer (not subscribed yet).
+
+    ``counts`` gets what its `OrphanWatch` does.
 
     Raises
     ------
@@ -57,7 +61,8 @@ def connect(settings: KafkaSettings) -> Consumer:
         No broker answers, or it refuses us.
     """
     prepare_topics(settings)
-    client: Any = KafkaConsumer(
+    client: Any = opened(
+        KafkaConsumer,
         **client_options(settings),
         metrics_enabled=False,
         group_id=settings.group,
@@ -77,9 +82,13 @@ def connect(settings: KafkaSettings) -> Consumer:
         max_partition_fetch_bytes=settings.partition_fetch_bytes,
     )
     finish_joins(client._coordinator)
-    OrphanWatch(client, settings).start()
+    OrphanWatch(client, settings, counts).start()
     consumer: Consumer = client
     return consumer
+
+
+Connect = Callable[[KafkaSettings, Counter[str]], Consumer]
+"""`connect`, or what a test has in its place."""
 
 
 def told_session_seconds(settings: KafkaSettings) -> float:

@@ -17,7 +17,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
-from serve.kafka.consumer import Consumer, Moves
+from serve.kafka.consumer import Connect, Consumer, Moves
 from serve.kafka.security import KafkaSetupError
 from serve.kafka.settings import KafkaSettings
 
@@ -44,7 +44,7 @@ class Link:
     def __init__(
         self,
         settings: KafkaSettings,
-        connect: Callable[[KafkaSettings], Consumer],
+        connect: Connect,
         moves: Moves,
         *,
         counts: Counter[str],
@@ -73,7 +73,7 @@ class Link:
             self._sleep(min(wait, timeout_seconds))
             return None
         try:
-            consumer = self._connect(self.settings)
+            consumer = self._connect(self.settings, self._counts)
             consumer.subscribe(list(self.settings.topics), listener=self._moves)
         except (KafkaError, KafkaSetupError, OSError) as error:
             self._failed(error)

@@ -20,6 +20,8 @@ EVENTS: dict[str, str] = {
     "truncations": "a partition ended before what had been read of it",
     "topics_made_anew": "a topic had been deleted and created again",
     "restarts": "the connection was given up and opened again",
+    "orphans": "a group at rest had given partitions to nobody; a new round was asked for",
+    "blind_looks": "whether there are such partitions could not be told",
     "commit_failures": "Kafka did not take our offsets (the checkpoints count)",
 }
 """Every value of the label ``event`` of ``weaklink_kafka_events_total``."""

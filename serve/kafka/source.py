@@ -28,7 +28,7 @@ from sqlalchemy.orm import Session
 from detect.pipeline import Pipeline
 from ingest.samples import Decoded, empty_samples
 from serve.kafka.checkpoint import FencedError, PartitionKey, save
-from serve.kafka.consumer import Consumer, Moves, connect
+from serve.kafka.consumer import Connect, Consumer, Moves, connect
 from serve.kafka.link import Link
 from serve.kafka.partition import Batch, Partition, Stage, health_of
 from serve.kafka.reader import DecoderFactory, PartitionReader
@@ -83,7 +83,7 @@ class KafkaSource:
         owner: str,
         job_of_machine: Mapping[str, str] | None = None,
         after_turn: Callable[[SourceHealth], None] = lambda _health: None,
-        connect: Callable[[KafkaSettings], Consumer] = connect,
+        connect: Connect = connect,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):

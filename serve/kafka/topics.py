@@ -14,6 +14,7 @@ from kafka.errors import (
     TopicAuthorizationFailedError,
 )
 
+from serve.kafka.opening import opened
 from serve.kafka.security import KafkaSetupError, client_options
 from serve.kafka.settings import KafkaSettings
 
@@ -119,7 +120,7 @@ def prepare_topics(settings: KafkaSettings, only: str | None = None) -> list[str
     if only is not None:
         settings = settings.model_copy(update={"topics": {only: "json"}})
     specs = [spec for spec in wanted_topics(settings) if only in (None, spec.name)]
-    admin = KafkaAdminClient(**client_options(settings))
+    admin = opened(KafkaAdminClient, **client_options(settings))
     try:
         return ensure_topics(admin, specs, create=settings.topic.create)
     finally:
