@@ -168,7 +168,10 @@ class Teller:
         clock = self.source.clock
         end_ns = None if duration_seconds is None else clock() + round(duration_seconds * SECOND)
         while not self._stop.wait(0.2):
-            self.tell()
+            try:
+                self.tell()
+            except Exception as error:  # noqa: BLE001 - the next look may succeed; the end must come
+                self.say(f"cannot read the events: {error}".splitlines()[0])
             if end_ns is not None and clock() >= end_ns:
                 self.runtime.services.broadcast.close()
                 server.should_exit = True

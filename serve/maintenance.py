@@ -53,6 +53,12 @@ class Maintenance:
         if self._thread is not None:
             self._thread.join(30.0)
 
+    @property
+    def ended(self) -> bool:
+        """Whether its thread has ended although nobody stopped it."""
+        thread = self._thread
+        return thread is not None and not thread.is_alive() and not self._stop.is_set()
+
     def _run(self) -> None:
         while True:
             try:

@@ -8,8 +8,9 @@ share a PostgreSQL.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from typing import Literal
@@ -36,7 +37,7 @@ from serve.notify.config import build_receivers
 from serve.notify.dispatcher import Dispatcher
 from serve.notify.events import NotifyEvents
 from serve.notify.outbox import NotifyOutbox, backlog, prune
-from serve.observe import Reloaded
+from serve.observe import Reloaded, describe
 from serve.pump import EventPump
 from serve.services import Check, Services
 from serve.source import PushSource
@@ -75,6 +76,7 @@ class Runtime:
     maintenance: Maintenance
     worker: Worker | None
     app: FastAPI
+    reloading: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
         """Start detection, deliveries and housekeeping, each in threads of its own."""
@@ -104,8 +106,17 @@ class Runtime:
     def reload(self, read: Callable[[], Config]) -> str:
         """Take over a new configuration; the last good one stays if it cannot be used.
 
-        Returns what is wrong, or which sections wait for a restart; empty if neither.
+        Returns what is wrong, or which sections wait for a restart; empty if neither. One at a
+        time: two that exchange receivers at once would leave threads that nobody stops.
         """
+        with self.reloading:
+            try:
+                return self._reload(read)
+            except Exception as error:  # noqa: BLE001 - in its thread nobody else would tell
+                Reloaded(problem=describe(error)).emit(self.services.metrics)
+                return describe(error)
+
+    def _reload(self, read: Callable[[], Config]) -> str:
         try:
             new = read()
             receivers = build_receivers(new.notify)
@@ -195,7 +206,6 @@ def build_runtime(
         metric_unit=_unit_of(catalogue),
         wake_notifications=dispatcher.wake,
     )
-    services.checks = checks(services, worker)
     services.commands = lambda alert: (
         propose(alert.to_json(), services.config.notify.actions).commands
     )
@@ -217,6 +227,10 @@ def build_runtime(
     maintenance = Maintenance(
         database, metrics, () if role == "worker" else (swept, pruned), refresh=refresh
     )
+    services.checks = [
+        *checks(services, worker),
+        Check("threads", lambda: ended(dispatcher, maintenance)),
+    ]
     runtime = Runtime(
         config=config,
         role=role,
@@ -264,6 +278,15 @@ def checks(services: Services, worker: Worker | None) -> list[Check]:
 
     found = [Check("database", database), Check("detection", detection)]
     return found if worker is None else [*found, Check("source", source)]
+
+
+def ended(dispatcher: Dispatcher, maintenance: Maintenance) -> str:
+    """Which threads have ended although nobody stopped them; without them all else would seem
+    well."""
+    gone = [f"deliveries to {name}" for name in dispatcher.ended]
+    if maintenance.ended:
+        gone.append("housekeeping")
+    return f"no longer running: {', '.join(gone)}" if gone else ""
 
 
 def _workers(services: Services) -> str:

@@ -696,6 +696,52 @@ def test_a_step_that_fails_does_not_end_its_thread(tmp_path: Path) -> None:
         database.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_ended_is_told(tmp_path: Path) -> None:
+    database = migrated(f"sqlite:///{tmp_path}/weaklink.db", time.time_ns)
+
+    class Dies(Dispatcher):
+        def step(self, name: str) -> Outcome | None:
+            raise SystemExit  # the one way in which a thread ends without a word
+
+    dispatcher = Dies(database, {"fake": fake()}, NotifyEvents(CollectorRegistry()))
+    assert dispatcher.ended == []
+    dispatcher.start()
+    try:
+        deadline = time.monotonic() + 30
+        while dispatcher.ended != ["fake"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert dispatcher.ended == ["fake"]
+    finally:
+        dispatcher.stop()
+        database.close()
+    assert dispatcher.ended == []
+
+
+def test_deliveries_begin_although_the_database_does_not_answer_at_a_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = migrated(f"sqlite:///{tmp_path}/weaklink.db", time.time_ns)
+
+    def away(*_: object) -> None:
+        raise OSError("no database")
+
+    old, new = fake("old"), fake("new")
+    dispatcher = make_dispatcher(database, old, poll_seconds=0.01)
+    dispatcher.start()
+    try:
+        monkeypatch.setattr("serve.notify.dispatcher.give_up_unknown", away)
+        dispatcher.reconfigure({"new": new})
+        enqueue(database, make_notice(), to=("new",))
+        deadline = time.monotonic() + 30
+        while not new.told and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [n.key for n in new.told] == ["llama-m-3"]
+    finally:
+        dispatcher.stop()
+        database.close()
+
+
 def test_a_reload_does_not_wait_for_a_receiver_that_hangs(tmp_path: Path) -> None:
     database = migrated(f"sqlite:///{tmp_path}/weaklink.db", time.time_ns)
     hangs, goes_on = threading.Event(), threading.Event()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -144,6 +145,50 @@ def test_a_bad_reload_keeps_the_last_good_configuration(tmp_path: Path) -> None:
     value = runtime.services.metrics.registry.get_sample_value
     assert value("weaklink_config_reloads_total", {"outcome": "refused"}) == 1
     assert value("weaklink_config_last_reload_successful") == 0
+
+
+def test_a_reload_that_fails_in_an_unforeseen_way_is_told(tmp_path: Path) -> None:
+    runtime = _runtime(tmp_path)
+
+    def read() -> Config:
+        raise OSError("too many open files")
+
+    assert runtime.reload(read) == "OSError: too many open files"
+    value = runtime.services.metrics.registry.get_sample_value
+    assert value("weaklink_config_last_reload_successful") == 0
+
+
+def test_reloads_take_turns(tmp_path: Path) -> None:
+    runtime = _runtime(tmp_path)
+    inside, most = 0, 0
+
+    def read() -> Config:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.05)
+        inside -= 1
+        return runtime.config
+
+    threads = [threading.Thread(target=runtime.reload, args=(read,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_ended_makes_the_service_not_ready(tmp_path: Path) -> None:
+    def dies() -> None:
+        raise SystemExit  # the one way in which a thread ends without a word
+
+    runtime = _runtime(tmp_path)
+    runtime.maintenance.refresh = dies
+    with runtime.running():
+        said = _until(lambda: Caller(runtime.app).get("/readyz").json()["checks"]["threads"])
+        assert said == "no longer running: housekeeping"
+        assert Caller(runtime.app).get("/readyz").status_code == 503
 
 
 def test_one_process_of_several_needs_a_shared_database(tmp_path: Path) -> None:

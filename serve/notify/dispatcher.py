@@ -73,7 +73,7 @@ class Dispatcher:
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
     _stop: threading.Event = field(default_factory=threading.Event, init=False)
     _wake: dict[str, threading.Event] = field(default_factory=dict, init=False)
-    _threads: list[threading.Thread] = field(default_factory=list, init=False)
+    _threads: dict[str, threading.Thread] = field(default_factory=dict, init=False)
 
     def step(self, name: str) -> Outcome | None:
         """Tell one note to one receiver; None if nothing is due.
@@ -155,20 +155,34 @@ class Dispatcher:
         return outcomes
 
     def start(self) -> None:
-        """Start the threads; also declares dead what waits for receivers that are gone."""
+        """Start the threads; also declares dead what waits for receivers that are gone.
+
+        The latter waits for the next start if the database does not answer: nobody would be
+        told of anything any more if deliveries did not begin.
+        """
         self.events.expect(self.receivers)
         stop = self._stop = threading.Event()
-        with self.database.write() as session:
-            now_ns = self.database.clock()
-            before_ns = now_ns - round(_UNKNOWN_RECEIVER_SECONDS * SECOND_NS)
-            give_up_unknown(session, set(self.receivers), before_ns, now_ns)
         for name in self.receivers:
             wake = self._wake[name] = threading.Event()
             thread = threading.Thread(
                 target=self._run, args=(name, stop, wake), name=f"notify-{name}", daemon=True
             )
             thread.start()
-            self._threads.append(thread)
+            self._threads[name] = thread
+        try:
+            with self.database.write() as session:
+                now_ns = self.database.clock()
+                before_ns = now_ns - round(_UNKNOWN_RECEIVER_SECONDS * SECOND_NS)
+                give_up_unknown(session, set(self.receivers), before_ns, now_ns)
+        except Exception as error:  # noqa: BLE001 - see above
+            self.events.broken("", error)
+
+    @property
+    def ended(self) -> list[str]:
+        """Receivers whose thread has ended although nobody stopped it."""
+        if self._stop.is_set():
+            return []
+        return [name for name, thread in list(self._threads.items()) if not thread.is_alive()]
 
     def wake(self) -> None:
         """Something new stands in the outbox: look now instead of at the next poll."""
@@ -179,7 +193,7 @@ class Dispatcher:
         """Stop after the attempts under way; what is unfinished stays in the outbox."""
         self._stop.set()
         self.wake()
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(self.stop_seconds)
         self._threads.clear()
         self._wake.clear()
