@@ -4,6 +4,7 @@ of its own that can be killed."""
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from ingest.rules import Rules
 from serve.config import AlertSettings, LogSettings, WorkerSettings
 from serve.decoding import FormatDecoder
 from serve.kafka.alerts_topic import AlertsTopic, TopicTail
+from serve.kafka.consumer import Moves
 from serve.kafka.dead_letter import DeadLetters
 from serve.kafka.producer import Producer
 from serve.kafka.settings import KafkaSettings
@@ -83,12 +85,20 @@ def kafka_worker(
 
 @contextmanager
 def worker_process(
-    settings: KafkaSettings, database: Database, owner: str, folder: Path
+    settings: KafkaSettings,
+    database: Database,
+    owner: str,
+    folder: Path,
+    *,
+    dies_halfway: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in a process of its own; at the end it is killed if it still runs."""
+    """A worker in a process of its own; at the end it is killed if it still runs. With
+    ``dies_halfway`` it is killed when it gives partitions up, before it can ask for the round in
+    which others would get them."""
     file = folder / f"{owner}.json"
     url = database.engine.url.render_as_string(hide_password=False)
     body = {"kafka": settings.model_dump(mode="json"), "database": url, "owner": owner}
+    body["dies_halfway"] = dies_halfway
     file.write_text(json.dumps(body))
     command = [sys.executable, "-m", "tests.kafka_worker", str(file)]
     with (folder / f"{owner}.log").open("ab") as log:
@@ -100,12 +110,18 @@ def worker_process(
         process.wait()
 
 
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     """Run until SIGTERM; ``argv[1]`` is a JSON file with settings, database and owner."""
     body = json.loads(Path(sys.argv[1]).read_text())
     configure_logs(LogSettings(level="info", format="json"))
     database = Database(body["database"], clock=time.time_ns)
     worker = kafka_worker(KafkaSettings(**body["kafka"]), database, owner=body["owner"])
+    if body["dies_halfway"]:
+        Moves.on_partitions_revoked = _die  # type: ignore[method-assign]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     worker.start()

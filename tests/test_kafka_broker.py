@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pytest
+from kafka import KafkaAdminClient
 from sqlalchemy import func, select
 
+from serve.kafka import orphans
 from serve.kafka.consumer import Moves, connect
+from serve.kafka.orphans import Places, unassigned
 from serve.kafka.outflow import CONTENT_TYPES
 from serve.kafka.settings import KafkaSettings
 from serve.kafka.source import KafkaSource
@@ -315,6 +319,53 @@ def test_a_restarted_static_member_gets_its_partitions_without_a_rebalance_of_ot
             assert source_of(stays).counts["rebalances"] == before
 
 
+def given_to_nobody(settings: KafkaSettings) -> Places:
+    """Partitions of which the broker says so, while the group is at rest."""
+    admin = KafkaAdminClient(bootstrap_servers=list(settings.bootstrap_servers))
+    try:
+        group = admin.describe_groups([settings.group])[settings.group]
+    finally:
+        admin.close()
+    return unassigned(group, [(telemetry(settings), p) for p in range(4)])
+
+
+def test_partitions_that_a_resting_group_has_given_to_nobody_are_read_again(
+    kafka_servers: str,
+    kafka_name: str,
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(orphans, "LOOK_SECONDS", 3600.0)
+    pods = [
+        settings_for(kafka_servers, kafka_name, instance_id=f"pod-{n}", session_timeout_seconds=120)
+        for n in (1, 2)
+    ]
+    with ExitStack() as stack:
+        dies = stack.enter_context(
+            worker_process(pods[0], database, "w1", tmp_path, dies_halfway=True)
+        )
+        until(lambda: owners(database) == {"w1": 4}, "the first has all partitions")
+        second = stack.enter_context(running(kafka_worker(pods[1], database, owner="w2")))
+        assert dies.wait(120) == -signal.SIGKILL  # half of them given up, nobody's yet
+        first = stack.enter_context(running(kafka_worker(pods[0], database, owner="w1")))
+        until(lambda: len(owned(first)) == 2, "it comes back to what it kept")
+        for _ in range(5):  # while nobody looks, nothing would ever change
+            time.sleep(1)
+            assert len(given_to_nobody(pods[0])) == 2
+            assert (len(owned(first)), len(owned(second))) == (2, 0)
+            assert source_of(first).health().connected
+            assert source_of(second).health().connected
+        monkeypatch.setattr(orphans, "LOOK_SECONDS", 1.0)
+        until(lambda: len(owned(first)) == len(owned(second)) == 2, "all partitions are read")
+        assert given_to_nobody(pods[0]) == frozenset()
+        assert source_of(first).counts["orphans"] + source_of(second).counts["orphans"] >= 1
+        for job in (jobs := [f"job-{k}" for k in range(12)]):
+            put(pods[0], job, json_rows(job) + json_rows(job, start=30, ticks=10, low="m-1"))
+        expected = [(f"{job}-m-1", "open") for job in sorted(jobs)]
+        until(lambda: alerts(database) == expected, "an alert of every job")
+
+
 def test_a_topic_that_is_missing_is_told_and_waited_for(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:
@@ -387,8 +438,6 @@ def test_two_publishers_in_turn_publish_each_change_once(
 def test_the_group_s_offsets_follow_what_is_stored(
     kafka_servers: str, kafka_name: str, database: Database
 ) -> None:
-    from kafka import KafkaAdminClient
-
     settings = settings_for(kafka_servers, kafka_name)
     with reading(settings, database) as worker:
         put(settings, "a", json_rows("a"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,9 +27,7 @@ def nobody() -> str:
 
 
 @pytest.mark.parametrize("kind", [KafkaAdminClient, KafkaConsumer])
-def test_no_thread_stays_of_a_client_that_reaches_no_broker(
-    kind: Callable[..., Any], nobody: str
-) -> None:
+def test_no_thread_stays_of_a_client_that_reaches_no_broker(kind: type[Any], nobody: str) -> None:
     before = io_threads()
     with pytest.raises(KafkaError):
         opened(kind, bootstrap_servers=nobody, bootstrap_timeout_ms=200)
@@ -38,6 +35,6 @@ def test_no_thread_stays_of_a_client_that_reaches_no_broker(
 
 
 @pytest.mark.parametrize("kind", [KafkaAdminClient, KafkaConsumer])
-def test_refused_options_are_told_as_they_are(kind: Callable[..., Any]) -> None:
+def test_refused_options_are_told_as_they_are(kind: type[Any]) -> None:
     with pytest.raises((KafkaConfigurationError, AssertionError)):
         opened(kind, no_such_option=1)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 
-def opened(kind: Callable[..., Any], **options: Any) -> Any:
+def opened(kind: type[Any], **options: Any) -> Any:
     """``kind(**options)`` for a `kafka.KafkaConsumer` or `kafka.KafkaAdminClient`.
 
     Both start a thread before they ask for a broker. kafka-python 3.0.12 leaves it running,
     with its sockets, if none answers: one more at every try, until the process may open no
     more files. Raises what ``kind`` raises, after that thread has ended.
     """
-    client: Any = object.__new__(kind)  # type: ignore[call-overload]
+    client: Any = object.__new__(kind)
     try:
         client.__init__(**options)
     except BaseException:

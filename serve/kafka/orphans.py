@@ -104,9 +104,9 @@ class OrphanWatch:
 
     def _rest(self) -> bool:
         """Until the next look; False as soon as there is no consumer any more."""
-        until = time.monotonic() + LOOK_SECONDS
+        began = time.monotonic()
         while self._living() is not None:
-            left = until - time.monotonic()
+            left = began + LOOK_SECONDS - time.monotonic()
             if left <= 0:
                 return True
             time.sleep(min(left, NOTICE_SECONDS))
