@@ -5,7 +5,7 @@ sent as JSON with one row a message, JSON with 50 rows, and Arrow batches, each 
 its topic is configured for, and read by one worker process pinned to one core: decoding,
 alignment, the evidence detector, and every turn stored. Beside it: the bare consumption of
 kafka-python and of confluent-kafka (installed on demand), two processes instead of one, and
-memory and lag over a day of 64 machines (``--day``).
+memory and lag over a day of 64 machines (``--day``; alone: ``python -m tests.bench kafka-day``).
 
 Rows per second are given by the wall clock and by the process's CPU time; on a busy machine only
 the latter means anything.
@@ -267,13 +267,14 @@ def main(argv: Sequence[str] = ()) -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--two", action="store_true", help="also two processes")
     parser.add_argument("--day", action="store_true", help="also a day of 64 machines")
+    parser.add_argument("--hours", type=int, choices=range(2, 25), default=24, help="of the day")
     parser.add_argument("--speed", type=float, default=300.0, help="of the day")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
         _be_child(json.loads(arguments.child))
         return
-    confluent = _confluent()
+    confluent = _confluent() if arguments.forms else ""
     with tempfile.TemporaryDirectory() as scratch:
         try:
             cluster = start_cluster(1, Path(scratch) / "kafka")
@@ -324,7 +325,7 @@ def main(argv: Sequence[str] = ()) -> None:
                 if arguments.two:
                     _two(options, f"sqlite:///{scratch}/{form}-two.db", one)
             if arguments.day:
-                _day(servers, f"sqlite:///{scratch}/day.db", arguments.speed)
+                _day(servers, f"sqlite:///{scratch}/day.db", arguments.speed, arguments.hours)
         finally:
             cluster.stop()
 
@@ -368,9 +369,9 @@ def _two(options: dict[str, Any], database: str, one: dict[str, float]) -> None:
     )
 
 
-def _day(servers: str, database: str, speed: float) -> None:
-    """A day of one job of 64 machines as Arrow, ``speed`` times as fast as it was, read by a
-    process of its own while it is sent: its memory and lag hour by hour."""
+def _day(servers: str, database: str, speed: float, hours: int) -> None:
+    """A day (or so many ``hours``) of one job of 64 machines as Arrow, ``speed`` times as fast as
+    it was, read by a process of its own while it is sent: its memory and lag hour by hour."""
     topic = "bench-day-arrow"
     create_topic(servers, topic, 1, {"max.message.bytes": str(8 << 20)})
     store = Database(database, clock=time.time_ns)
@@ -384,7 +385,7 @@ def _day(servers: str, database: str, speed: float) -> None:
     sent = 0
     began = time.monotonic()
     try:
-        for minute, (key, table) in enumerate(telemetry(86_400, machines=64, jobs=1)):
+        for minute, (key, table) in enumerate(telemetry(3_600 * hours, machines=64, jobs=1)):
             for value, _ in message_values(table, "arrow", 64 * 10):
                 producer.send(topic, key=key, value=value)
                 sent += 1
@@ -399,6 +400,10 @@ def _day(servers: str, database: str, speed: float) -> None:
                     f"lag {lags[-1]} messages",
                     flush=True,
                 )
+        ended = time.monotonic()
+        while process.poll() is None and _stored(store) < sent:
+            time.sleep(0.1)
+        print(f"all {sent:,} messages stored {time.monotonic() - ended:.1f} s after the last")
     finally:
         process.kill()
         process.communicate()
@@ -408,7 +413,8 @@ def _day(servers: str, database: str, speed: float) -> None:
     spread = 100 * (after.max() - after.min()) / (after.max() + after.min())
     print(f"after the first hour: {after.min():.1f} to {after.max():.1f} MB, ± {spread:.1f} %")
     print(
-        f"lag, first and second half of the day: {np.mean(lags[:12]):.1f}, {np.mean(lags[12:]):.1f}"
+        f"lag, first and second half: {np.mean(lags[: hours // 2]):.1f}, "
+        f"{np.mean(lags[hours // 2 :]):.1f} of {sent:,} messages"
     )
 
 

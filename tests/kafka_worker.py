@@ -98,8 +98,7 @@ def worker_process(
     file = folder / f"{owner}.json"
     url = database.engine.url.render_as_string(hide_password=False)
     body = {"kafka": settings.model_dump(mode="json"), "database": url, "owner": owner}
-    body["dies_halfway"] = dies_halfway
-    file.write_text(json.dumps(body))
+    file.write_text(json.dumps(body | {"dies_halfway": dies_halfway}))
     command = [sys.executable, "-m", "tests.kafka_worker", str(file)]
     with (folder / f"{owner}.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
@@ -121,7 +120,7 @@ def main() -> None:
     database = Database(body["database"], clock=time.time_ns)
     worker = kafka_worker(KafkaSettings(**body["kafka"]), database, owner=body["owner"])
     if body["dies_halfway"]:
-        Moves.on_partitions_revoked = _die  # type: ignore[method-assign]
+        Moves.on_partitions_revoked = _die  # type: ignore[assignment,method-assign]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     worker.start()
