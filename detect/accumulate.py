@@ -12,7 +12,7 @@ above the peers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from detect.state import PanelState
 from models.evidence_model import MetricScale
 
 Array = NDArray[np.float32]
+Rows = slice | NDArray[np.int64]
 
 START = np.array([3.0, 3.5, 3.5, 3.5, 4.0])
 FULL = np.array([6.0, 7.0, 7.0, 7.0, 8.0])
@@ -32,6 +33,7 @@ DECAY = 0.7
 LEAK_SECONDS = 900.0
 SHAPE_LEAK_SECONDS = 450.0
 """What takes longer to gather is no change: a clock beside the others', a role."""
+LEAKS = {FAST: LEAK_SECONDS, SHAPE: SHAPE_LEAK_SECONDS}
 ECHO_SECONDS = 120.0
 CAP = np.array([2.15, 2.15, 1.5, 1.95, 3.0])
 HELD_UP_CAP = np.array([3.0, 3.0, 1.5, 1.95, 3.0])
@@ -62,8 +64,6 @@ PATIENCE_TICKS = 10
 PEAK_SECONDS = 4.0
 """Highest evidence is looked at so often (in whole ticks)."""
 RUNNING = Moment()
-TILE_ROWS = 1024
-"""Cells do not depend on each other: so many rows at a time stay in the processor's cache."""
 
 
 class EvidenceSums:
@@ -83,8 +83,8 @@ class EvidenceSums:
         self.state.add("watched", "m", 0.0)
         self._hold: Array = np.zeros((TESTS, 0, 1), np.float32)
         self._least_cap = np.inf
-        self._most: Array = np.zeros((TESTS, 0, 1), np.float32)
-        self._low: list[tuple[int, float]] = []
+        self._most: Array = np.zeros((TESTS, 0), np.float32)
+        self._low: Array = np.zeros(0, np.float32)
         self._ticks = 0
         self.fusion = Fusion()
 
@@ -99,15 +99,15 @@ class EvidenceSums:
     def _configure(self) -> None:
         metrics = self.state.metrics
         scales = [self.scale(m) for m in metrics]
-        self._low = [(m, s.low_counts - 1.0) for m, s in enumerate(scales) if s.low_counts != 1.0]
+        self._low = np.array([s.low_counts - 1.0 for s in scales], np.float32)
         families = [self.family(m) for m in metrics]
-        most = np.full((TESTS, len(metrics), 1), np.inf, np.float32)
+        most = np.full((TESTS, len(metrics)), np.inf, np.float32)
         most[:, [f == "thermal" for f in families]] = HEAT_MOST
         most[LEVEL, [f == "power" for f in families]] = HEAT_MOST
         self._most = most
         hold = np.array([s.holds for s in scales], np.float32).reshape(-1, TESTS)
         self._hold = hold.T[:, :, None]
-        caps = np.minimum(CAP, most[:, :, 0].T) * hold
+        caps = np.minimum(CAP, most.T) * hold
         self._least_cap = float(caps.min(initial=np.inf))
         self.fusion.configure(families, self.state["seen"])
 
@@ -139,10 +139,17 @@ class EvidenceSums:
         level *= ~self.fusion.works_apart(np.abs(r.z[LEVEL]) >= float(START[LEVEL]))
         # Nobody wanders who stands still.
         steps = change * self._patience() if moment.idle else change
+        weights = {LEVEL: level, SHAPE: change}
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
-        for rows in _tiles(trust.size):
-            weights = steps[:, rows], level[:, rows], change[:, rows]
-            self._add(r, rows, weights, seconds, cap, far[:, rows])
+        echo = self._follow_echo(r, seconds)
+        for test, total in enumerate(self.state["total"]):
+            # Nothing happens to a cell without evidence that looks as usual, as most do.
+            moves = np.abs(r.z[test]) > float(START[test])
+            moves |= total != 0
+            cells = np.flatnonzero(moves)
+            if cells.size:
+                weight = weights.get(test, steps)
+                self._add(r, test, cells, weight, seconds, float(cap[test]), far, echo)
         if self._ticks % PATIENCE_TICKS == 0 and not moment.idle:
             self._learn_wander(r, PATIENCE_TICKS * tick_seconds)
         self._learn_peaks(tick_seconds, trust, moment.idle)
@@ -162,60 +169,68 @@ class EvidenceSums:
         gain = seconds / np.clip(s["watched"], WANDER_LEAST_SECONDS, WANDER_SECONDS)
         s["wander"] += np.minimum(gain, 1.0) * known * (share - s["wander"])
 
+    def _follow_echo(self, r: Residuals, seconds: float) -> Array:
+        """Seconds ``[M, R]`` for which a mean may still remember an excursion."""
+        echo = self.state["echo"]
+        echo -= np.float32(seconds) * r.valid
+        np.maximum(echo, 0.0, out=echo)
+        np.copyto(echo, ECHO_SECONDS, where=np.abs(r.z[FAST]) >= float(FULL[FAST]))
+        return echo
+
     def _add(
         self,
         r: Residuals,
-        rows: slice,
-        weights: tuple[Array, Array, Array],
+        test: int,
+        cells: NDArray[np.int64],
+        weight: Array,
         seconds: float,
-        most: NDArray[np.float64],
+        most: float,
         far: NDArray[np.bool_],
+        echo: Array,
     ) -> None:
-        """One tick of some rows; ``weights`` ``[M, R]`` of growth: of changes, level and shape.
+        """One tick of one test in some ``cells``, places in a flattened ``[M, R]``.
 
-        ``most`` ``[test]`` bounds it, twice as much of the level where that is ``far`` ``[M, R]``.
+        ``weight`` ``[M, R]`` is that of growth; ``most`` bounds the sum, twice as much of the
+        level where that is ``far`` ``[M, R]``.
         """
-        z, valid = r.z[:, :, rows], r.valid[:, rows]
-        start, rate = _by_test(START), _by_test(seconds / (FULL - START))
+        metrics = cells // weight.shape[1]
+        z, valid = r.z[test].reshape(-1)[cells], r.valid.reshape(-1)[cells]
+        start, rate = float(START[test]), seconds / float(FULL[test] - START[test])
         within = np.minimum(z, start)
         np.maximum(within, -start, out=within)
         grow = z - within
         grow *= rate
         np.minimum(grow, seconds, out=grow)
         np.maximum(grow, -seconds, out=grow)
-        change, level, shape = weights
-        grow[:LEVEL] *= change
-        grow[LEVEL] *= level
-        grow[SHAPE] *= shape
-        # What a mean still remembers of an excursion that is over is not counted again.
-        size = np.abs(z[FAST])
-        echo = self.state["echo"][:, rows]
-        passed = np.float32(seconds) * valid
-        echo -= passed
-        np.maximum(echo, np.float32(ECHO_SECONDS) * (size >= float(FULL[FAST])), out=echo)
-        grow[SLOW] *= (echo <= 0) | (size >= float(START[FAST]))
-        for m, more in self._low:
-            grow[:, m] += more * np.minimum(grow[:, m], 0.0)
+        grow *= weight.reshape(-1)[cells]
+        if test == SLOW:
+            # What a mean still remembers of an excursion that is over is not counted again.
+            size = np.abs(r.z[FAST].reshape(-1)[cells])
+            grow *= (echo.reshape(-1)[cells] <= 0) | (size >= float(START[FAST]))
+        grow += self._low[metrics] * np.minimum(grow, 0.0)
         # Missing is a state of its own: it neither adds nor takes back.
         back = np.abs(within, out=within)
         back -= start
         back *= rate
         np.maximum(back, -DECAY * seconds, out=back)
         back *= valid
-        total = self.state["total"][:, :, rows]
+        sums = self.state["total"][test].reshape(-1)
+        total = sums[cells]
         taken = np.maximum(total, back)
         np.minimum(taken, -back, out=taken)
         total -= taken
-        total[FAST] *= np.exp(passed * np.float32(-1.0 / LEAK_SECONDS))
-        total[SHAPE] *= np.exp(passed * np.float32(-1.0 / SHAPE_LEAK_SECONDS))
+        if test in LEAKS:
+            total *= np.exp(np.float32(seconds) * valid * np.float32(-1.0 / LEAKS[test]))
         total += grow
-        if max(total.max(initial=0.0), -total.min(initial=0.0)) > self._least_cap:
-            cap = _by_test(most) * np.ones((1, *far.shape), np.float32)
-            cap[LEVEL] += cap[LEVEL] * far
-            np.minimum(cap, self._most, out=cap)
-            cap *= self.state["needed"][:, :, rows]
+        if max(total.max(), -total.min()) > self._least_cap:
+            cap = np.full(cells.size, most, np.float32)
+            if test == LEVEL:
+                cap += cap * far.reshape(-1)[cells]
+            np.minimum(cap, self._most[test, metrics], out=cap)
+            cap *= self.state["needed"][test].reshape(-1)[cells]
             np.minimum(total, cap, out=total)
             np.maximum(total, -cap, out=total)
+        sums[cells] = total
 
     def _patience(self) -> Array:
         """Times as much evidence as usual, ``[M, 1]``, for rows that wander."""
@@ -232,17 +247,17 @@ class EvidenceSums:
         s = self.state
         if self._ticks % max(1, round(PEAK_SECONDS / tick_seconds)) == 0:
             weight = (IDLE_PEAKS if idle else 1.0) / np.clip(trust, LEAST_TRUST, 1.0)
-            for rows in _tiles(trust.size):
-                size = np.abs(s["total"][:, :, rows])
-                highest, peak = s["highest"][:, :, rows], s["peak"][:, :, rows]
+            for total, highest, peak in zip(s["total"], s["highest"], s["peak"], strict=True):
+                size = np.abs(total)
                 over = size == 0
                 over &= highest > 0
-                size *= weight[rows]
+                size *= weight
                 np.maximum(highest, size, out=highest)
-                ended = np.nonzero(over)
-                if ended[0].size:
-                    peak[ended] = np.maximum(peak[ended], highest[ended])
-                    highest[ended] = 0.0
+                ended = np.flatnonzero(over)
+                if ended.size:
+                    heights, peaks = highest.reshape(-1), peak.reshape(-1)
+                    peaks[ended] = np.maximum(peaks[ended], heights[ended])
+                    heights[ended] = 0.0
         self._ticks += 1
         if self._ticks % PATIENCE_TICKS == 0:
             s["peak"] *= np.exp2(-PATIENCE_TICKS * tick_seconds / PEAK_HALF_LIFE_SECONDS)
@@ -269,7 +284,7 @@ class EvidenceSums:
         needed[:LEVEL] *= self._patience()
         self.state["needed"] = needed
 
-    def strength(self, rows: slice = slice(None)) -> Array:
+    def strength(self, rows: Rows = slice(None)) -> Array:
         """Evidence over what counts as odd, whatever the direction: ``[test, M, R]``."""
         size = np.abs(self.state["total"][:, :, rows])
         size /= self.state["needed"][:, :, rows]
@@ -277,14 +292,24 @@ class EvidenceSums:
 
     def judge(self, gone: NDArray[np.bool_], moment: Moment) -> tuple[Array, NDArray[np.float64]]:
         """Each metric's strongest evidence ``[M, R]``, and one score per row (`fused`) ``[R]``."""
-        strongest = np.empty(self.state["echo"].shape, np.float32)
+        strongest = np.zeros(self.state["echo"].shape, np.float32)
         score = np.zeros(gone.size)
-        for rows in _tiles(gone.size):
-            strength = self.strength(rows)
-            change, shape = _most(strength[:SHAPE]), strength[SHAPE]
-            np.maximum(change, shape, out=strongest[:, rows])
-            score[rows] = self.fusion.score(change, shape, gone[rows], moment)
+        rows = self._odd_rows()
+        strength = self.strength(rows)
+        change, shape = _most(strength[:SHAPE]), strength[SHAPE]
+        strongest[:, rows] = np.maximum(change, shape)
+        score[rows] = self.fusion.score(change, shape, gone[rows], moment)
         return strongest, score
+
+    def _odd_rows(self) -> Rows:
+        """The rows that have any evidence if these are few, or else all."""
+        total = self.state["total"]
+        count = total.shape[2]
+        odd = np.flatnonzero((total.reshape(-1, count) != 0).any(axis=0))
+        if odd.size * 4 > count:
+            return slice(None)
+        # A lone row would be added up in another order, to another last bit.
+        return np.array([odd[0], (odd[0] + 1) % count]) if odd.size == 1 else odd
 
     def is_high(self, metric: int, row: int) -> bool:
         """Whether the strongest test of a metric saw the row above its peers."""
@@ -325,17 +350,6 @@ class EvidenceSums:
         self.state.restore(tree["panel"])
         self._ticks = tree["ticks"]
         self._configure()
-
-
-def _tiles(rows: int) -> Iterator[slice]:
-    """Slices that cover so many rows."""
-    for start in range(0, rows, TILE_ROWS):
-        yield slice(start, start + TILE_ROWS)
-
-
-def _by_test(values: NDArray[np.float64]) -> Array:
-    """One number a test, to go with single-precision cells ``[test, M, R]``."""
-    return values.astype(np.float32)[:, None, None]
 
 
 def _most(strength: NDArray[np.floating]) -> NDArray[np.floating]:
