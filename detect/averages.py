@@ -20,12 +20,12 @@ def median(values: FloatArray, count: NDArray[Any]) -> FloatArray:
     if n == 0:
         return np.full(values.shape[:-1], np.nan, values.dtype)
     whole = int(count.min(initial=n)) == n
-    count = np.broadcast_to(count, values.shape[:-1])
     if n > SORTED_ROWS:
-        return _selected(values, count)
+        return _selected(values, np.broadcast_to(count, values.shape[:-1]))
     ordered = np.sort(values, axis=-1)  # NaN goes last
     if whole:
         return np.asarray(0.5 * (ordered[..., (n - 1) // 2] + ordered[..., n // 2]))
+    count = np.broadcast_to(count, values.shape[:-1])
     flat, known = ordered.reshape(-1, n), count.reshape(-1)
     at = np.arange(known.size)
     low, high = np.maximum((known - 1) // 2, 0), known // 2

@@ -139,7 +139,7 @@ class EvidenceDetector:
     ) -> None:
         suspect = evidence.score > SUSPECT_SHARE * threshold
         # Most rows odd at once is the job, not the machines: then everybody learns.
-        if suspect.size and suspect.mean() > 0.5:
+        if 2 * np.count_nonzero(suspect) > suspect.size:
             suspect = np.zeros_like(suspect)
         values = panel.values[:, :, k]
         evidence.step(values, at_ns, seconds, suspect, trust, self.phase.moment)

@@ -218,8 +218,12 @@ class PanelEvidence:
     def _dark(self, here: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Rows that miss much of what they had before, ``bool [R]``."""
         had = self.state["had"]
-        missing = (had & ~here).sum(axis=0)
-        return np.asarray((missing > 0) & (missing >= DARK_SHARE * had.sum(axis=0)))
+        missing = had & ~here
+        # Few rows miss anything: only theirs is counted.
+        rows = np.flatnonzero(missing.any(axis=0))
+        dark = np.zeros(had.shape[1], np.bool_)
+        dark[rows] = missing[:, rows].sum(axis=0) >= DARK_SHARE * had[:, rows].sum(axis=0)
+        return dark
 
     def _signs_of_life(self, r: Residuals) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Whose process is gone, and whose lives, by what a machine without one does not use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -133,31 +134,36 @@ class JobPhase:
         self.run_seconds += tick_seconds
         if not self._compute.size + self._talk.size:
             return
-        c = centre[self._used]
-        known = np.isfinite(c)
-        usual = self.state["usual"][self._used]
         gain = max(tick_seconds / REFERENCE_SECONDS, tick_seconds / self.run_seconds)
         # The usual level rises at once and falls slowly: an idle phase is no new normal.
-        rate = np.where(c > usual, min(1.0, 10 * gain), min(1.0, 0.2 * gain))
-        usual = np.where(known, usual + rate * (c - usual), usual)
-        self.state["usual"][self._used] = usual
-        share = np.where(known & (usual > 0), c / np.where(usual > 0, usual, 1.0), np.nan)
+        rises, falls = min(1.0, 10 * gain), min(1.0, 0.2 * gain)
+        share: list[float] = []
+        # A dozen numbers: Python's own arithmetic, which is the same, costs less than calls.
+        usuals = self.state["usual"][self._used].tolist()
+        now = centre[self._used].tolist()
+        for at, c in enumerate(now):
+            usual = usuals[at]
+            if math.isfinite(c):
+                usual += (rises if c > usual else falls) * (c - usual)
+                usuals[at] = usual
+            share.append(c / usual if math.isfinite(c) and usual > 0 else math.nan)
+        self.state["usual"][self._used] = usuals
         n, k = self._compute.size, self._compute.size + self._talk.size
         compute, talk = _middle(share[:n]), _middle(share[n:k])
         spins, process = _known(share[k : k + self._spins]), _known(share[k + self._spins :])
         # Less power for no less activity: they wait.
         active = _known(share[k : k + self._active])
-        waiting = float(active.max(initial=0.0)) >= SPINNING
+        waiting = max(active, default=0.0) >= SPINNING
         if self.blind and compute is not None:
             # A machine that only waits draws less, though far from nothing.
             compute = LOW * compute / (SPINNING_POWER if waiting else LOW_POWER)
-        self.over = bool(spins.size + process.size)
-        self.over &= float(spins.max(initial=0.0)) < OVER
-        if process.size:
-            self.over &= float(process.min()) < OVER
+        self.over = bool(spins or process)
+        self.over &= max(spins, default=0.0) < OVER
+        if process:
+            self.over &= min(process) < OVER
         else:
             # Waiting without spinning looks alike, but a process that lives leaves a trace.
-            self.over &= float(_known(c[k : k + self._spins]).max(initial=0.0)) < ASLEEP
+            self.over &= max(_known(now[k : k + self._spins]), default=0.0) < ASLEEP
         self.compute = compute if compute is not None else talk if talk is not None else 1.0
         self.talk = talk if talk is not None else self.compute
         self._follow(tick_seconds)
@@ -260,11 +266,11 @@ class JobPhase:
         self._configure()
 
 
-def _known(share: Array) -> Array:
-    return share[np.isfinite(share)]
+def _known(share: list[float]) -> list[float]:
+    return [one for one in share if math.isfinite(one)]
 
 
-def _middle(share: Array) -> float | None:
-    share = np.sort(_known(share))
-    n = share.size
-    return float(0.5 * (share[(n - 1) // 2] + share[n // 2])) if n else None
+def _middle(share: list[float]) -> float | None:
+    share = sorted(_known(share))
+    n = len(share)
+    return 0.5 * (share[(n - 1) // 2] + share[n // 2]) if n else None

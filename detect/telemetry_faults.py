@@ -94,11 +94,18 @@ class TelemetryFaults:
         lively = s["moves"] > 0.5
         need = max(FROZEN_TICKS, math.ceil(FROZEN_SECONDS / tick_seconds))
         nonzero = x != 0
-        moved, still = changed & nonzero, ~changed & nonzero & present
+        moved = changed & nonzero
         np.copyto(last, x, where=True if present.all() else present)
         for of, same, calm in zip(self._exporters, s["same"], s["calm"], strict=True):
             fields = np.flatnonzero(of & lively)
-            stands = still[fields].any(axis=0) & ~moved[fields].any(axis=0)
+            stands = ~moved[fields].any(axis=0)
+            if not stands.any():
+                # As a rule: something moves on every row.
+                same.fill(0.0)
+                continue
+            still = nonzero[fields] & present[fields]
+            still &= ~changed[fields]
+            stands &= still.any(axis=0)
             np.copyto(calm, worst_z < QUIET_Z, where=stands & (same == 0))
             same += 1
             same *= stands
@@ -123,6 +130,9 @@ class TelemetryFaults:
     def _mask_zeroed(self, x: Array) -> None:
         """All profiling fields zero while the power is as real as the peers'."""
         if self._profiled.sum() < 2 or not self._power.any():
+            return
+        # Mostly the first field alone says that no row is dark.
+        if (np.abs(x[int(self._profiled.argmax())]) > 0).all():
             return
         fields, power = x[self._profiled], x[self._power]
         dark = ~(np.abs(fields) > 0).any(axis=0)

@@ -81,8 +81,9 @@ class Trust:
         """
         seconds = self.state["writing"]
         now = signs.writing & (phase.low_seconds > 0)
-        seconds = np.where(now, seconds + tick_seconds, np.maximum(seconds - tick_seconds, 0.0))
-        self.state["writing"] = seconds
+        if now.any() or seconds.any():
+            seconds = np.where(now, seconds + tick_seconds, np.maximum(seconds - tick_seconds, 0.0))
+            self.state["writing"] = seconds
         name = phase.name
         general = STARTING if name == "starting" else phase.past
         if name == "stalled":
