@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.fuse import Fusion
+from detect.patience import Patience
 from detect.phase import Moment
 from detect.residuals import FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.state import PanelState
@@ -46,23 +47,9 @@ HEAT_MOST = 1.0
 """Most evidence from heat, which a place and its fans decide, and from a power that was always
 another, which the model of the GPUs decides: alone they name nobody."""
 MAX_STEP_SECONDS = 10.0
-PEAK_HALF_LIFE_SECONDS = 3600.0
-PEERS_PEAKS = 3.0
-OWN_PEAKS = 1.8
-IDLE_PEAKS = 1.4
-LEAST_TRUST = 0.25
 REMEMBERED = 0.15
 """What counts of a change just after a rest."""
-MOST_PATIENCE = 4.0
-WANDER_SECONDS = 1200.0
-WANDER_LEAST_SECONDS = 600.0
-WANDER_USUAL = 0.015
-WANDER_MOST = 6.0
-"""Share of rows that usually lie apart for a while; of more, patience grows in proportion."""
 EXCURSION_SECONDS = 3.0
-PATIENCE_TICKS = 10
-PEAK_SECONDS = 4.0
-"""Highest evidence is looked at so often (in whole ticks)."""
 RUNNING = Moment()
 
 
@@ -75,17 +62,11 @@ class EvidenceSums:
         self.state = PanelState()
         self.state.add("total", "mr", 0.0, (TESTS,), dtype=np.float32)
         self.state.add("echo", "mr", 0.0, dtype=np.float32)
-        self.state.add("needed", "mr", 0.0, (TESTS,), dtype=np.float32)
-        self.state.add("highest", "mr", 0.0, (TESTS,), dtype=np.float32)
-        self.state.add("peak", "mr", 0.0, (TESTS,), dtype=np.float32)
         self.state.add("seen", "m", False, dtype=np.bool_)
-        self.state.add("wander", "m", 0.0)
-        self.state.add("watched", "m", 0.0)
-        self._hold: Array = np.zeros((TESTS, 0, 1), np.float32)
+        self.patience = Patience(self.state)
         self._least_cap = np.inf
         self._most: Array = np.zeros((TESTS, 0), np.float32)
         self._low: Array = np.zeros(0, np.float32)
-        self._ticks = 0
         self.fusion = Fusion()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
@@ -94,7 +75,7 @@ class EvidenceSums:
         self.state.reindex(metrics, rows)
         self._configure()
         if changed:
-            self._learn_needed()
+            self.patience.learn_needed()
 
     def _configure(self) -> None:
         metrics = self.state.metrics
@@ -106,7 +87,7 @@ class EvidenceSums:
         most[LEVEL, [f == "power" for f in families]] = HEAT_MOST
         self._most = most
         hold = np.array([s.holds for s in scales], np.float32).reshape(-1, TESTS)
-        self._hold = hold.T[:, :, None]
+        self.patience.configure(hold.T)
         caps = np.minimum(CAP, most.T) * hold
         self._least_cap = float(caps.min(initial=np.inf))
         self.fusion.configure(families, self.state["seen"])
@@ -138,7 +119,7 @@ class EvidenceSums:
         far = np.abs(r.z[LEVEL]) >= (float(FAR * FULL[LEVEL]) if self.fusion.few else np.inf)
         level *= ~self.fusion.works_apart(np.abs(r.z[LEVEL]) >= float(START[LEVEL]))
         # Nobody wanders who stands still.
-        steps = change * self._patience() if moment.idle else change
+        steps = change * self.patience.for_wanderers() if moment.idle else change
         weights = {LEVEL: level, SHAPE: change}
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         echo = self._follow_echo(r, seconds)
@@ -150,24 +131,7 @@ class EvidenceSums:
             if cells.size:
                 weight = weights.get(test, steps)
                 self._add(r, test, cells, weight, seconds, float(cap[test]), far, echo)
-        if self._ticks % PATIENCE_TICKS == 0 and not moment.idle:
-            self._learn_wander(r, PATIENCE_TICKS * tick_seconds)
-        self._learn_peaks(tick_seconds, trust, moment.idle)
-
-    def _learn_wander(self, r: Residuals, seconds: float) -> None:
-        """How often rows lie apart for a while, the oddest left out: share of rows ``[M]``.
-
-        Steps about as long as the time between samples do that: a row is sampled at one moment
-        of its steps for minutes, and another row at another.
-        """
-        s = self.state
-        apart = np.count_nonzero(np.abs(r.z[SLOW]) >= float(START[SLOW]), axis=1)
-        rows = np.count_nonzero(r.valid, axis=1)
-        share = np.maximum(apart - 1, 0) / np.maximum(rows, 1)
-        known = rows >= 3
-        s["watched"] += seconds * known
-        gain = seconds / np.clip(s["watched"], WANDER_LEAST_SECONDS, WANDER_SECONDS)
-        s["wander"] += np.minimum(gain, 1.0) * known * (share - s["wander"])
+        self.patience.step(r, float(START[SLOW]), tick_seconds, trust, moment.idle)
 
     def _follow_echo(self, r: Residuals, seconds: float) -> Array:
         """Seconds ``[M, R]`` for which a mean may still remember an excursion."""
@@ -232,58 +196,6 @@ class EvidenceSums:
             np.maximum(total, -cap, out=total)
         sums[cells] = total
 
-    def _patience(self) -> Array:
-        """Times as much evidence as usual, ``[M, 1]``, for rows that wander."""
-        wander = np.clip(self.state["wander"] / WANDER_USUAL, 1.0, WANDER_MOST)
-        return np.asarray(wander.astype(np.float32)[:, None])
-
-    def _learn_peaks(self, tick_seconds: float, trust: Array, idle: bool) -> None:
-        """How high evidence rises on this row before it is taken back, slowly forgotten.
-
-        Only an excursion that is over teaches, so a fault never raises its own bar. What happens
-        while the job rests comes again the same way (who saves checkpoints) and teaches more.
-        Evidence that was trusted little teaches what it would have been.
-        """
-        s = self.state
-        if self._ticks % max(1, round(PEAK_SECONDS / tick_seconds)) == 0:
-            weight = (IDLE_PEAKS if idle else 1.0) / np.clip(trust, LEAST_TRUST, 1.0)
-            for total, highest, peak in zip(s["total"], s["highest"], s["peak"], strict=True):
-                size = np.abs(total)
-                over = size == 0
-                over &= highest > 0
-                size *= weight
-                np.maximum(highest, size, out=highest)
-                ended = np.flatnonzero(over)
-                if ended.size:
-                    heights, peaks = highest.reshape(-1), peak.reshape(-1)
-                    peaks[ended] = np.maximum(peaks[ended], heights[ended])
-                    heights[ended] = 0.0
-        self._ticks += 1
-        if self._ticks % PATIENCE_TICKS == 0:
-            s["peak"] *= np.exp2(-PATIENCE_TICKS * tick_seconds / PEAK_HALF_LIFE_SECONDS)
-            self._learn_needed()
-
-    def _learn_needed(self) -> None:
-        """Seconds of evidence that count as odd: ``[test, M, R]``.
-
-        The model's hold, or more where this job's machines, or this very row, are used to
-        longer excursions (imbalanced steps, clocks apart, a nightly cron): what came and went
-        on another machine is no fault on this one.
-        """
-        peak = self.state["peak"]
-        rows = peak.shape[2]
-        first = peak.max(axis=2, keepdims=True, initial=0.0)
-        others = peak.sum(axis=2, keepdims=True) - first
-        least = np.maximum(PEERS_PEAKS * others / max(rows - 1, 1), self._hold)
-        is_first = peak >= first
-        second = (peak * ~is_first).max(axis=2, keepdims=True, initial=0.0)
-        needed = np.maximum(OWN_PEAKS * peak, least)
-        # The highest of the others.
-        np.maximum(needed, first * ~is_first + second * is_first, out=needed)
-        np.minimum(needed, MOST_PATIENCE * self._hold, out=needed)
-        needed[:LEVEL] *= self._patience()
-        self.state["needed"] = needed
-
     def strength(self, rows: Rows = slice(None)) -> Array:
         """Evidence over what counts as odd, whatever the direction: ``[test, M, R]``."""
         size = np.abs(self.state["total"][:, :, rows])
@@ -343,12 +255,12 @@ class EvidenceSums:
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
-        return {"panel": self.state.snapshot(), "ticks": self._ticks}
+        return {"panel": self.state.snapshot(), "patience": self.patience.snapshot()}
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
         self.state.restore(tree["panel"])
-        self._ticks = tree["ticks"]
+        self.patience.restore(tree["patience"])
         self._configure()
 
 

@@ -16,16 +16,14 @@ from detect.accumulate import (
     HEAT_MOST,
     HELD_UP_CAP,
     LEAK_SECONDS,
-    MOST_PATIENCE,
-    OWN_PEAKS,
     REMEMBERED,
     RUNNING,
     SHAPE_LEAK_SECONDS,
     START,
-    WANDER_MOST,
     EvidenceSums,
 )
 from detect.fuse import HOST_ALONE, HOST_HELD_UP, MOST_PER_FAMILY, STEP_MOST
+from detect.patience import MOST_PATIENCE, OWN_PEAKS, WANDER_MOST
 from detect.phase import Moment
 from detect.residuals import DRIFT, FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.snapshot import decode_state, encode_state

@@ -1,0 +1,133 @@
+"""How much evidence counts as odd, in a job and on a row that are used to some of it.
+
+What came and went without a fault is measured as it goes: how high evidence rose on each row
+before it was taken back, and how many rows lie apart for a while.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detect.residuals import LEVEL, SLOW, TESTS, Residuals
+from detect.state import PanelState
+
+Array = NDArray[np.float32]
+
+PEAK_HALF_LIFE_SECONDS = 3600.0
+PEERS_PEAKS = 3.0
+OWN_PEAKS = 1.8
+IDLE_PEAKS = 1.4
+LEAST_TRUST = 0.25
+MOST_PATIENCE = 4.0
+WANDER_SECONDS = 1200.0
+WANDER_LEAST_SECONDS = 600.0
+WANDER_USUAL = 0.015
+WANDER_MOST = 6.0
+"""Share of rows that usually lie apart for a while; of more, patience grows in proportion."""
+PATIENCE_TICKS = 10
+PEAK_SECONDS = 4.0
+"""Highest evidence is looked at so often (in whole ticks)."""
+
+
+class Patience:
+    """Follows the evidence ``total`` of one panel, kept beside it in ``state``."""
+
+    def __init__(self, state: PanelState) -> None:
+        self.state = state
+        state.add("needed", "mr", 0.0, (TESTS,), dtype=np.float32)
+        state.add("highest", "mr", 0.0, (TESTS,), dtype=np.float32)
+        state.add("peak", "mr", 0.0, (TESTS,), dtype=np.float32)
+        state.add("wander", "m", 0.0)
+        state.add("watched", "m", 0.0)
+        self._hold: Array = np.zeros((TESTS, 0, 1), np.float32)
+        self._ticks = 0
+
+    def configure(self, hold: Array) -> None:
+        """``hold`` ``[test, M]``: the model's seconds of evidence that count as odd."""
+        self._hold = hold[:, :, None]
+
+    def step(
+        self, r: Residuals, apart: float, tick_seconds: float, trust: Array, idle: bool
+    ) -> None:
+        """One tick; ``apart``: standard deviations of a slow mean from which a row lies apart."""
+        if self._ticks % PATIENCE_TICKS == 0 and not idle:
+            self._learn_wander(r, apart, PATIENCE_TICKS * tick_seconds)
+        self._learn_peaks(tick_seconds, trust, idle)
+
+    def _learn_wander(self, r: Residuals, apart: float, seconds: float) -> None:
+        """How often rows lie apart for a while, the oddest left out: share of rows ``[M]``.
+
+        Steps about as long as the time between samples do that: a row is sampled at one moment
+        of its steps for minutes, and another row at another.
+        """
+        s = self.state
+        odd = np.count_nonzero(np.abs(r.z[SLOW]) >= apart, axis=1)
+        rows = np.count_nonzero(r.valid, axis=1)
+        share = np.maximum(odd - 1, 0) / np.maximum(rows, 1)
+        known = rows >= 3
+        s["watched"] += seconds * known
+        gain = seconds / np.clip(s["watched"], WANDER_LEAST_SECONDS, WANDER_SECONDS)
+        s["wander"] += np.minimum(gain, 1.0) * known * (share - s["wander"])
+
+    def for_wanderers(self) -> Array:
+        """Times as much evidence as usual, ``[M, 1]``, for rows that wander."""
+        wander = np.clip(self.state["wander"] / WANDER_USUAL, 1.0, WANDER_MOST)
+        return np.asarray(wander.astype(np.float32)[:, None])
+
+    def _learn_peaks(self, tick_seconds: float, trust: Array, idle: bool) -> None:
+        """How high evidence rises on this row before it is taken back, slowly forgotten.
+
+        Only an excursion that is over teaches, so a fault never raises its own bar. What happens
+        while the job rests comes again the same way (who saves checkpoints) and teaches more.
+        Evidence that was trusted little teaches what it would have been.
+        """
+        s = self.state
+        if self._ticks % max(1, round(PEAK_SECONDS / tick_seconds)) == 0:
+            weight = (IDLE_PEAKS if idle else 1.0) / np.clip(trust, LEAST_TRUST, 1.0)
+            for total, highest, peak in zip(s["total"], s["highest"], s["peak"], strict=True):
+                size = np.abs(total)
+                over = size == 0
+                over &= highest > 0
+                size *= weight
+                np.maximum(highest, size, out=highest)
+                ended = np.flatnonzero(over)
+                if ended.size:
+                    heights, peaks = highest.reshape(-1), peak.reshape(-1)
+                    peaks[ended] = np.maximum(peaks[ended], heights[ended])
+                    heights[ended] = 0.0
+        self._ticks += 1
+        if self._ticks % PATIENCE_TICKS == 0:
+            s["peak"] *= np.exp2(-PATIENCE_TICKS * tick_seconds / PEAK_HALF_LIFE_SECONDS)
+            self.learn_needed()
+
+    def learn_needed(self) -> None:
+        """Seconds of evidence that count as odd: ``[test, M, R]``.
+
+        The model's hold, or more where this job's machines, or this very row, are used to
+        longer excursions (imbalanced steps, clocks apart, a nightly cron): what came and went
+        on another machine is no fault on this one.
+        """
+        peak = self.state["peak"]
+        rows = peak.shape[2]
+        first = peak.max(axis=2, keepdims=True, initial=0.0)
+        others = peak.sum(axis=2, keepdims=True) - first
+        least = np.maximum(PEERS_PEAKS * others / max(rows - 1, 1), self._hold)
+        is_first = peak >= first
+        second = (peak * ~is_first).max(axis=2, keepdims=True, initial=0.0)
+        needed = np.maximum(OWN_PEAKS * peak, least)
+        # The highest of the others.
+        np.maximum(needed, first * ~is_first + second * is_first, out=needed)
+        np.minimum(needed, MOST_PATIENCE * self._hold, out=needed)
+        needed[:LEVEL] *= self.for_wanderers()
+        self.state["needed"] = needed
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is not in the arrays."""
+        return {"ticks": self._ticks}
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Inverse of `snapshot`."""
+        self._ticks = tree["ticks"]
