@@ -41,12 +41,15 @@ HELD_UP_CAP = np.array([3.0, 3.0, 1.5, 1.95, 3.0])
 """Most evidence by test: a small difference alone, or a lasting one, names nobody; nor, in a large
 job, does one family of metrics, unless the job is held up or stands still.
 """
+LONG_REST, LONG_REST_SECONDS = 1.4, 120.0
+"""More of it in a job that has stood still for so long: one kind of metric is enough then."""
 FAR = 2.0
 """Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
 HEAT_MOST = 1.0
 """Most evidence from heat, which a place and its fans decide, and from a power that was always
 another, which the model of the GPUs decides: alone they name nobody."""
-MAX_STEP_SECONDS = 10.0
+MAX_STEP_SECONDS = np.array([6.0, 6.0, 6.0, 10.0, 6.0])
+"""No sample counts for longer, by test, however rare they are: some must agree."""
 REMEMBERED = 0.15
 """What counts of a change just after a rest."""
 EXCURSION_SECONDS = 3.0
@@ -67,6 +70,7 @@ class EvidenceSums:
         self._least_cap = np.inf
         self._most: Array = np.zeros((TESTS, 0), np.float32)
         self._low: Array = np.zeros(0, np.float32)
+        self._high: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.fusion = Fusion()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
@@ -82,6 +86,8 @@ class EvidenceSums:
         scales = [self.scale(m) for m in metrics]
         self._low = np.array([s.low_counts - 1.0 for s in scales], np.float32)
         families = [self.family(m) for m in metrics]
+        # A clock above the others' holds nobody up.
+        self._high = np.array([f != "clock" for f in families], np.bool_)
         most = np.full((TESTS, len(metrics)), np.inf, np.float32)
         most[:, [f == "thermal" for f in families]] = HEAT_MOST
         most[LEVEL, [f == "power" for f in families]] = HEAT_MOST
@@ -103,7 +109,7 @@ class EvidenceSums:
 
         Of it ``moment.past`` is owed to a short past, which the level test does not compare with.
         """
-        seconds = min(tick_seconds, MAX_STEP_SECONDS)
+        seconds = np.minimum(tick_seconds, MAX_STEP_SECONDS).tolist()
         seen = self.state["seen"]
         if not seen.all():
             self.state["seen"] = seen | r.valid.any(axis=1)
@@ -122,7 +128,9 @@ class EvidenceSums:
         steps = change * self.patience.for_wanderers() if moment.idle else change
         weights = {LEVEL: level, SHAPE: change}
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
-        echo = self._follow_echo(r, seconds)
+        if moment.rest_seconds >= LONG_REST_SECONDS:
+            cap = cap * LONG_REST
+        echo = self._follow_echo(r, tick_seconds)
         for test, total in enumerate(self.state["total"]):
             # Nothing happens to a cell without evidence that looks as usual, as most do.
             moves = np.abs(r.z[test]) > float(START[test])
@@ -130,13 +138,13 @@ class EvidenceSums:
             cells = np.flatnonzero(moves)
             if cells.size:
                 weight = weights.get(test, steps)
-                self._add(r, test, cells, weight, seconds, float(cap[test]), far, echo)
+                self._add(r, test, cells, weight, seconds[test], float(cap[test]), far, echo)
         self.patience.step(r, float(START[SLOW]), tick_seconds, trust, moment.idle)
 
-    def _follow_echo(self, r: Residuals, seconds: float) -> Array:
+    def _follow_echo(self, r: Residuals, tick_seconds: float) -> Array:
         """Seconds ``[M, R]`` for which a mean may still remember an excursion."""
         echo = self.state["echo"]
-        echo -= np.float32(seconds) * r.valid
+        echo -= np.float32(tick_seconds) * r.valid
         np.maximum(echo, 0.0, out=echo)
         np.copyto(echo, ECHO_SECONDS, where=np.abs(r.z[FAST]) >= float(FULL[FAST]))
         return echo
@@ -172,6 +180,7 @@ class EvidenceSums:
             size = np.abs(r.z[FAST].reshape(-1)[cells])
             grow *= (echo.reshape(-1)[cells] <= 0) | (size >= float(START[FAST]))
         grow += self._low[metrics] * np.minimum(grow, 0.0)
+        grow *= (grow < 0) | self._high[metrics]
         # Missing is a state of its own: it neither adds nor takes back.
         back = np.abs(within, out=within)
         back -= start

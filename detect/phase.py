@@ -51,6 +51,8 @@ OVER = 0.4
 """When spinning is down to this share, and so is a sign of the processes, the job is over."""
 ASLEEP = 0.005
 """Activity (0..1) of a GPU that nobody uses, where nothing else tells of the processes."""
+ASLEEP_POWER = 0.45
+"""Share of the usual power, of a job that shows its power only, above which it is not over."""
 BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
 
 
@@ -58,14 +60,20 @@ BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
 class Moment:
     """What the job does just now, as far as it bears on all evidence alike.
 
-    ``idle``: it rests. ``back``: it did a moment ago, and means still tell of that. ``past``: see
-    `JobPhase.past`. ``slower_seconds``: so long it has run slower than it used to.
+    ``rest_seconds``: so long it has rested. ``back``: it did a moment ago, and means still tell of
+    that. ``past``: see `JobPhase.past`. ``slower_seconds``: so long it has run slower than it used
+    to.
     """
 
-    idle: bool = False
+    rest_seconds: float = 0.0
     back: bool = False
     past: float = 1.0
     slower_seconds: float = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it rests."""
+        return self.rest_seconds > 0
 
     @property
     def held_up(self) -> bool:
@@ -154,9 +162,10 @@ class JobPhase:
         # Less power for no less activity: they wait.
         active = _known(share[k : k + self._active])
         waiting = max(active, default=0.0) >= SPINNING
-        if self.blind and compute is not None:
+        power = compute if self.blind else None
+        if power is not None:
             # A machine that only waits draws less, though far from nothing.
-            compute = LOW * compute / (SPINNING_POWER if waiting else LOW_POWER)
+            compute = LOW * power / (SPINNING_POWER if waiting else LOW_POWER)
         self.over = bool(spins or process)
         self.over &= max(spins, default=0.0) < OVER
         if process:
@@ -164,6 +173,8 @@ class JobPhase:
         else:
             # Waiting without spinning looks alike, but a process that lives leaves a trace.
             self.over &= max(_known(now[k : k + self._spins]), default=0.0) < ASLEEP
+        if power is not None:
+            self.over &= power < ASLEEP_POWER
         self.compute = compute if compute is not None else talk if talk is not None else 1.0
         self.talk = talk if talk is not None else self.compute
         self._follow(tick_seconds)
@@ -174,7 +185,7 @@ class JobPhase:
     def moment(self) -> Moment:
         """As the last tick left it."""
         back = self.name == "running" and self.back_seconds < BACK_SECONDS
-        return Moment(self.low_seconds > 0, back, self.past, self.pace.slower_seconds)
+        return Moment(self.low_seconds, back, self.past, self.pace.slower_seconds)
 
     def _follow(self, tick_seconds: float) -> None:
         low = max(self.compute, self.talk) < LOW

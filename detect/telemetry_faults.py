@@ -25,6 +25,8 @@ PROFILED = frozenset({"compute", "pcie", "nvlink"})
 EXPORTERS = 2
 """The GPUs' and the host's: they run, and freeze, each for itself."""
 POWER_LIKE_PEERS = 0.8
+NEVER_ZERO = frozenset({"power", "thermal"})
+"""Families in which a GPU that is there is never at nothing."""
 
 
 class TelemetryFaults:
@@ -41,7 +43,7 @@ class TelemetryFaults:
         s.add("was_nonzero", "mr", False, dtype=np.bool_)
         self._profiled: Mask = np.zeros(0, np.bool_)
         self._power: Mask = np.zeros(0, np.bool_)
-        self._heat: Mask = np.zeros(0, np.bool_)
+        self._never: Mask = np.zeros(0, np.bool_)
         self._inlet: Mask = np.zeros(0, np.bool_)
         self._exporters: tuple[Mask, ...] = ()
 
@@ -60,10 +62,10 @@ class TelemetryFaults:
             np.bool_,
         )
         self._power = np.array([f == "power" for f in families], np.bool_)
-        self._heat = np.array([f == "thermal" for f in families], np.bool_)
         of_gpus = np.array([self.scope(m) == "gpu" for m in self.state.metrics], np.bool_)
         self._exporters = (of_gpus, ~of_gpus)
         self._inlet = self._power & ~of_gpus
+        self._never = of_gpus & np.array([f in NEVER_ZERO for f in families], np.bool_)
 
     def mask(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> Array:
         """Make unusable values of ``x`` ``[M, R]`` NaN, in place; returns it.
@@ -114,16 +116,19 @@ class TelemetryFaults:
                 x[np.ix_(of, frozen)] = np.nan
 
     def _mask_impossible(self, x: Array) -> None:
-        """What is none of a machine that sends anything: a power of nothing at its inlet, GPUs at 0
-        degrees that do nothing. Meter and exporter are at fault.
+        """What is none of a machine that sends anything: a power of nothing at its inlet, GPUs that
+        do nothing, at 0 degrees or drawing nothing. Meter and exporter are at fault.
         """
         inlet = x[self._inlet]
         if not inlet.all():
             x[self._inlet] = np.where(inlet == 0, np.nan, inlet)
-        if not self._heat.any():
+        never = x[self._never]
+        if never.all():
             return
         gpus = x[self._exporters[0]]
-        zeroed = (x[self._heat] == 0).any(axis=0) & ~(np.abs(gpus) > 0).any(axis=0)
+        # A field that nobody fills says nothing.
+        zeroed = ((never == 0) & self.state["was_nonzero"][self._never]).any(axis=0)
+        zeroed &= ~(np.abs(gpus) > 0).any(axis=0)
         if zeroed.any():
             x[np.ix_(self._exporters[0], zeroed)] = np.nan
 

@@ -412,7 +412,9 @@ def test_sums_restored_from_bytes_go_on_bit_for_bit(seed: int, before: int) -> N
             assert encode_state(other.snapshot()) == stored
         r = residuals(rng.normal(0.0, 9.0, (TESTS, len(METRICS), ROWS)))
         for sums in (steady, other) if tick >= before else (steady,):
-            sums.step(r, 1.0, np.full(ROWS, 0.7), Moment(idle=tick % 40 > 30, past=0.5))
+            sums.step(
+                r, 1.0, np.full(ROWS, 0.7), Moment(rest_seconds=float(tick % 40 > 30), past=0.5)
+            )
     assert encode_state(other.snapshot()) == encode_state(steady.snapshot())
 
 

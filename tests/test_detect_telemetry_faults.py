@@ -79,7 +79,8 @@ def test_a_counter_of_a_frozen_exporter_stands_at_a_rate_of_zero() -> None:
 
 def test_values_that_all_fall_to_zero_are_not_frozen() -> None:
     values = healthy(60)
-    values[:, 1, 30:] = 0.0
+    values[[CPU, SM, TENSOR, NVLINK], 1, 30:] = 0.0
+    values[POWER, 1, 30:] *= 0.06
     assert np.isfinite(masked(values)[[CPU, POWER], 1]).all()
 
 
@@ -151,6 +152,14 @@ def test_gpus_at_zero_degrees_that_do_nothing_are_their_exporters() -> None:
     left = masked(inlet(gpu_power_watts=30, gpu_temperature_celsius=30), metrics=INLET)
     assert np.isnan(left[1:3, 1, 30:]).all()
     assert np.isfinite(left[[0, 3]]).all()
+
+
+def test_gpus_that_draw_nothing_at_all_are_their_exporters() -> None:
+    values = healthy(60)
+    values[1:, 1, 30:] = 0.0
+    left = masked(values)
+    assert np.isnan(left[1:, 1, 30:]).all()
+    assert np.isfinite(left[CPU]).all()
 
 
 def test_gpus_that_are_warm_may_do_nothing() -> None:
