@@ -61,6 +61,10 @@ class Decision:
             return []
         changes = self.open.follow(st)
         changes.extend(self._name_silent(st, silent))
+        waits = st.phase.low_seconds > 0
+        if waits and any(item.alert.manifestation == "silent" for item in self.open.items):
+            # It is known whom the job waits for.
+            return changes
         changes.extend(self._name(st))
         return changes
 

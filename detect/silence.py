@@ -18,6 +18,7 @@ STANDSTILL_TICKS = 4
 UNSURE_STANDSTILL_SECONDS = 60.0
 """In a job of which little is known yet, or of which power alone shows that it rests."""
 YOUNG_SECONDS = 300.0
+APART_SECONDS = 5.0
 LONGEST_REST_SECONDS = 60.0
 BEFORE_SECONDS = 60.0
 AFTER_SECONDS = 90.0
@@ -58,8 +59,12 @@ class Silence:
         missing = s["missing"]
         # No job goes on for long after one of its machines.
         before, after = missing - standstill, standstill - missing
-        silent = (missing >= need) & (before <= BEFORE_SECONDS) & (after <= AFTER_SECONDS)
-        if not silent.any() or silent.sum() * 2 > max(int(s["seen"].sum()), 1):
+        silent = (before <= BEFORE_SECONDS) & (after <= AFTER_SECONDS)
+        if not (missing[silent] >= need).any():
+            return []
+        # Who fell silent with the first is named with it.
+        silent &= missing >= need - max(APART_SECONDS, st.tick_seconds)
+        if silent.sum() * 2 > max(int(s["seen"].sum()), 1):
             return []
         return [int(i) for i in np.flatnonzero(silent)]
 

@@ -441,6 +441,12 @@ def test_a_machine_that_falls_silent_as_the_job_stops_is_named() -> None:
     assert quiet(scene, 2, seconds=2, stands=True) == [2]
 
 
+def test_who_falls_silent_seconds_after_the_first_is_named_with_it() -> None:
+    scene = seen(6)
+    quiet(scene, 2, seconds=3, stands=True)
+    assert quiet(scene, 2, 4, seconds=43, stands=True) == [2, 4]
+
+
 def test_silence_in_a_rest_like_those_before_says_nothing_yet() -> None:
     scene = seen(6)
     scene.phase.longest_idle = 55.0
@@ -495,3 +501,17 @@ def test_a_silent_machine_becomes_an_alert_since_its_last_sample() -> None:
     assert (alert.manifestation, alert.onset_ns) == ("silent", began)
     assert [(e.direction, e.value) for e in alert.evidence] == [("missing", None)]
     assert alert.pages
+
+
+def test_while_the_job_waits_for_a_silent_machine_no_other_is_named() -> None:
+    scene = seen(6)
+    quiet(scene, 2, seconds=int(SILENT_SECONDS) - 1, stands=True)
+    scene.phase.low_seconds += 1.0
+    assert told(scene.passes()) == [("opened", "machine", ("m002",))]
+    scene.level[4] = 1.05
+    for _ in range(30):
+        scene.phase.low_seconds += 1.0
+        assert [c for c in scene.passes() if c.kind == "opened"] == []
+    scene.phase.low_seconds = 0.0
+    opened = [c for _ in range(30) for c in scene.passes() if c.kind == "opened"]
+    assert [c.alert.machine for c in opened] == ["m004"]

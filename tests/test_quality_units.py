@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ingest.catalogue import Catalogue
+from ingest.simulate import Wishes
 from replay.quality.cache import FILE, ResultCache
 from replay.quality.figures import by_machines, figures
 from replay.quality.gate import BaselineError, baseline_of, failures, read_baseline
@@ -312,3 +314,10 @@ def test_no_false_alarm_still_bounds_the_rate() -> None:
     assert (found.ratio, found.low) == (0.0, 0.0)
     assert found.high == pytest.approx(3.689, abs=1e-3)
     assert stated_rate(_healthy([0], 84.0), "minder") is None
+
+
+def test_a_simulated_incident_brings_its_topology_by_machine() -> None:
+    source = Simulated(6003, 0, wishes=Wishes(machines=(8, 8), minutes=20.0))
+    recording = source.opened("smoke", Catalogue.default(), Path()).recording
+    assert len(recording.topology) == 8
+    assert all("leaf_switch" in attributes for attributes in recording.topology.values())

@@ -84,9 +84,8 @@ class Simulated:
         """See `Source`."""
         spec, own = incident_spec(self.seed, self.index, healthy=self.healthy, wishes=self.wishes)
         incident = simulate(spec, own)
-        recording = InMemory(
-            name, _label(incident.label), incident.table, catalogue, incident.topology
-        )
+        machines = incident.topology["machines"]
+        recording = InMemory(name, _label(incident.label), incident.table, catalogue, machines)
         fault = spec.faults[0] if spec.faults else None
         seen = incident.gpu if spec.per_gpu else None
         return Opened(recording, fault.type if fault else None, seen)
