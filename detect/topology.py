@@ -10,7 +10,7 @@ PHYSICAL = ("leaf_switch", "rack", "pdu")
 FIRST = (*PHYSICAL, "pipeline_stage")
 NEVER = frozenset({"data_rank", "rank", "hostname", "uuid"})
 MOST_OF_MEMBERS = 0.8
-MOST_OF_GROUP = 0.5
+MOST_OF_GROUP = 0.65
 
 
 @dataclass(frozen=True, slots=True)
