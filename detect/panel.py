@@ -207,10 +207,8 @@ class PanelEvidence:
             valid = r.valid[m]
             centre = float(np.median(share[m, valid])) if valid.any() else 0.0
             low = valid & (share[m] < DEAD * centre)
-            rows, alike = (
-                np.count_nonzero(valid),
-                np.count_nonzero(share[m, valid] > ALIKE * centre),
-            )
+            rows = np.count_nonzero(valid)
+            alike = np.count_nonzero(share[m, valid] > ALIKE * centre)
             if np.count_nonzero(low) <= max(1, DEAD_SHARE * rows) and alike >= MOST_ALIKE * rows:
                 dead[m] = low & r.established[m]
         return dead

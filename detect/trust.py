@@ -121,5 +121,10 @@ class Trust:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Order by the numbers in a name, not by their digits."""
-    return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
+    """Order by the numbers in a name, longer ones later, and not by their first digits."""
+    parts = re.split(r"([0-9]+)", name)
+    numbers = [part.lstrip("0") for part in parts[1::2]]
+    return [
+        (len(numbers[i // 2]), numbers[i // 2]) if i % 2 else (-1, part)
+        for i, part in enumerate(parts)
+    ]

@@ -199,6 +199,23 @@ def test_the_first_machine_may_save_and_evaluate_for_all_for_longer() -> None:
     assert job.first == job.weight[0]
 
 
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        (("n10", "n9", "n11"), 1),
+        (("gpu-2-b", "gpu-2-a", "gpu-10"), 1),
+        (("10.0.0.12", "10.0.0.9", "10.0.1.1"), 1),
+        (("b", "\u00b2", "a" + "7" * 5000), 2),
+    ],
+)
+def test_the_first_machine_is_that_of_the_least_number(names: tuple[str, ...], first: int) -> None:
+    trust, phase = Trust(), started().phase
+    trust.reindex(names)
+    phase.low_seconds = 30.0
+    few = Seen(*(np.zeros(len(names), np.bool_) for _ in range(4)))
+    assert int(np.argmin(trust.step(phase, few, 1.0))) == first
+
+
 def test_means_remember_a_rest_for_a_while() -> None:
     job = started()
     job.does(WAIT, 30)
