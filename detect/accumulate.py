@@ -122,15 +122,16 @@ class EvidenceSums:
             change *= np.float32(REMEMBERED)
         level = r.valid * np.minimum(trust / moment.past, 1.5)
         # Where much is reported no fault shows in one kind of metric alone, however far apart.
-        far = np.abs(r.z[LEVEL]) >= (float(FAR * FULL[LEVEL]) if self.fusion.few else np.inf)
-        level *= ~self.fusion.works_apart(np.abs(r.z[LEVEL]) >= float(START[LEVEL]))
+        lies = np.abs(r.z[LEVEL])
+        far = lies >= (float(FAR * FULL[LEVEL]) if self.fusion.few else np.inf)
+        level *= ~self.fusion.works_apart(lies >= float(START[LEVEL]))
         # Nobody wanders who stands still.
         steps = change * self.patience.for_wanderers() if moment.idle else change
         weights = {LEVEL: level, SHAPE: change}
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         if moment.rest_seconds >= LONG_REST_SECONDS:
             cap = cap * LONG_REST
-        echo = self._follow_echo(r, tick_seconds)
+        self._follow_echo(r, tick_seconds)
         for test, total in enumerate(self.state["total"]):
             # Nothing happens to a cell without evidence that looks as usual, as most do.
             moves = np.abs(r.z[test]) > float(START[test])
@@ -138,16 +139,15 @@ class EvidenceSums:
             cells = np.flatnonzero(moves)
             if cells.size:
                 weight = weights.get(test, steps)
-                self._add(r, test, cells, weight, seconds[test], float(cap[test]), far, echo)
+                self._add(r, test, cells, weight, seconds[test], float(cap[test]), far)
         self.patience.step(r, float(START[SLOW]), tick_seconds, trust, moment.idle)
 
-    def _follow_echo(self, r: Residuals, tick_seconds: float) -> Array:
-        """Seconds ``[M, R]`` for which a mean may still remember an excursion."""
+    def _follow_echo(self, r: Residuals, tick_seconds: float) -> None:
+        """``echo``: seconds ``[M, R]`` for which a mean may still remember an excursion."""
         echo = self.state["echo"]
         echo -= np.float32(tick_seconds) * r.valid
         np.maximum(echo, 0.0, out=echo)
         np.copyto(echo, ECHO_SECONDS, where=np.abs(r.z[FAST]) >= float(FULL[FAST]))
-        return echo
 
     def _add(
         self,
@@ -158,7 +158,6 @@ class EvidenceSums:
         seconds: float,
         most: float,
         far: NDArray[np.bool_],
-        echo: Array,
     ) -> None:
         """One tick of one test in some ``cells``, places in a flattened ``[M, R]``.
 
@@ -178,7 +177,8 @@ class EvidenceSums:
         if test == SLOW:
             # What a mean still remembers of an excursion that is over is not counted again.
             size = np.abs(r.z[FAST].reshape(-1)[cells])
-            grow *= (echo.reshape(-1)[cells] <= 0) | (size >= float(START[FAST]))
+            passed = self.state["echo"].reshape(-1)[cells] <= 0
+            grow *= passed | (size >= float(START[FAST]))
         grow += self._low[metrics] * np.minimum(grow, 0.0)
         grow *= (grow < 0) | self._high[metrics]
         # Missing is a state of its own: it neither adds nor takes back.

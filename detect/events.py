@@ -55,7 +55,11 @@ class Events:
         self._sticky = np.array([self.sticky(m) for m in metrics], np.bool_)[:, None]
 
     def step(self, x: Array, at_ns: int, score: Array, moment: Moment) -> Array:
-        """One tick of codes and rates ``x`` ``[E, R]``; what they add to ``score``, ``[R]``."""
+        """One tick of codes and rates ``x`` ``[E, R]``; what they add to ``score``, ``[R]`` each.
+
+        ``score`` is that of the values, higher is worse; ``moment`` tells since when the job runs
+        slower.
+        """
         nothing = np.zeros(x.shape[1])
         if not self.metrics:
             return nothing

@@ -44,7 +44,8 @@ class Fusion:
         self._host: Mask = np.zeros(0, np.bool_)
         self._strange: Mask = np.zeros(0, np.bool_)
         self._work: Mask = np.zeros(0, np.bool_)
-        self._effort: Mask = np.zeros(0, np.bool_)
+        self._effort: list[NDArray[np.int64]] = []
+        """Metrics of each family in `EFFORT`."""
         self._beside: NDArray[np.int64] = np.zeros(0, np.int64)
         self._of_work: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host_only = True
@@ -61,7 +62,10 @@ class Fusion:
         self.families = tuple(dict.fromkeys(ordered))
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
         self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
-        self._effort = np.array([f in EFFORT for f in self.families], np.bool_)
+        self._effort = [
+            np.array([i for i, name in enumerate(families) if name == f], np.int64)
+            for f in sorted(EFFORT.intersection(families))
+        ]
         self.weigh(seen)
 
     def weigh(self, seen: Mask) -> None:
@@ -93,8 +97,10 @@ class Fusion:
         """
         if not apart.any():
             return np.zeros(apart.shape[1], np.bool_)
-        families = np.logical_or.reduceat(apart[self._by_family], self._starts, axis=0)
-        return np.asarray(np.count_nonzero(families[self._effort], axis=0) >= ROLE_FAMILIES)
+        kinds = np.zeros(apart.shape[1], np.int64)
+        for metrics in self._effort:
+            kinds += apart[metrics].any(axis=0)
+        return np.asarray(kinds >= ROLE_FAMILIES)
 
     def score(self, strongest: Cells, shape: Cells, gone: Mask | bool, moment: Moment) -> Cells:
         """``[R]``, higher is worse, from the strongest test but the shape's and from that,

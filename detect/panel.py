@@ -35,6 +35,8 @@ LEAST_LIFE = 0.1
 DEAD = 0.25
 ALIKE, MOST_ALIKE = 0.6, 0.7
 DEAD_SHARE = 0.1
+"""At rest, less than so much of the peers' middle is nothing, if most of these have so much of it
+and few rows have nothing."""
 LEAST_LEFT = {"B/s": 1e6, "ratio": 0.005}
 """What the peers still do at rest, in canonical units, for a row without it to be odd."""
 QUIET_BY_UNIT = {"B/s": 1e7, "1/s": 20.0, "W": 10.0, "ratio": 0.02}
@@ -59,14 +61,15 @@ class PanelEvidence:
             known = catalogue.metric(metric)
             return QUIET_BY_FAMILY.get(known.family, QUIET_BY_UNIT.get(known.seen_unit, 0.0))
 
-        def unit(metric: str) -> str:
-            return catalogue.metric(metric).seen_unit
+        def least_left(metric: str) -> float:
+            known = catalogue.metric(metric)
+            return LEAST_LEFT.get(known.seen_unit, np.inf) if known.family in EFFORT else np.inf
 
         def bursty(metric: str) -> bool:
             return metric in METRIC_DEFAULTS or catalogue.metric(metric).family not in SMOOTH
 
         self.family = family
-        self.unit = unit
+        self.least_left = least_left
         self.faults = TelemetryFaults(family, lambda metric: catalogue.metric(metric).scope)
         self.residuals = PeerResiduals(scale, quiet, bursty)
         self.sums = EvidenceSums(scale, family)
@@ -143,8 +146,7 @@ class PanelEvidence:
             machines[m] if g < 0 else f"{machines[m]}\t{g}"
             for m, g in zip(panel.machine.tolist(), panel.gpu.tolist(), strict=True)
         )
-        left = [LEAST_LEFT.get(self.unit(m), np.inf) for m in self.metrics]
-        self._least_left = np.where([self.family(m) in EFFORT for m in self.metrics], left, np.inf)
+        self._least_left = np.array([self.least_left(m) for m in self.metrics])
         self._writes = np.array([i for i, m in enumerate(self.metrics) if m in WRITES], np.int64)
         life = [i for i, m in enumerate(self.metrics) if self.family(m) in LIFE]
         self._life = np.array(life, np.int64)
@@ -172,6 +174,7 @@ class PanelEvidence:
         self.faults.mask(x, s["worst_z"], tick_seconds)
         looks = self.residuals.looks
         r = self.residuals.step(x, suspect | self.sums.excursions() if looks else suspect)
+        self.centre = np.sinh(np.clip(r.centre, -50, 50)) * self.residuals.state["ref"]
         fast = r.z[FAST]
         s["writing"] = np.asarray((fast[self._writes] > WRITING_Z).any(axis=0))
         quiet = r.valid[self._writes] & (fast[self._writes] < WRITES_LITTLE_Z)
@@ -190,7 +193,6 @@ class PanelEvidence:
         s["had"] |= here
         s["dark"] = np.zeros(here.shape[1], np.bool_) if everywhere else self._dark(here)
         s["present"] = np.asarray(r.valid.any(axis=0))
-        self.centre = np.sinh(np.clip(r.centre, -50, 50)) * self.residuals.state["ref"]
         follow(s["raw"], x, min(1.0, tick_seconds / RAW_SECONDS), here, everywhere)
         np.copyto(s["rose_ns"], at_ns, where=self.strength < ROSE)
         np.copyto(s["since_ns"], at_ns, where=self.score < ROSE)
@@ -200,15 +202,13 @@ class PanelEvidence:
 
         What is left of traffic and activity then is too little to differ by the usual measure.
         """
-        share = np.sinh(self.residuals.state["y"][FAST])
-        dead = np.zeros(share.shape, np.bool_)
-        left = np.sinh(r.centre) * self.residuals.state["ref"] >= self._least_left
-        for m in np.flatnonzero(left).tolist():
-            valid = r.valid[m]
-            centre = float(np.median(share[m, valid])) if valid.any() else 0.0
-            low = valid & (share[m] < DEAD * centre)
+        dead = np.zeros(r.valid.shape, np.bool_)
+        for m in np.flatnonzero(self.centre >= self._least_left).tolist():
+            valid, share = r.valid[m], np.sinh(self.residuals.state["y"][FAST, m])
+            centre = float(np.median(share[valid])) if valid.any() else 0.0
+            low = valid & (share < DEAD * centre)
             rows = np.count_nonzero(valid)
-            alike = np.count_nonzero(share[m, valid] > ALIKE * centre)
+            alike = np.count_nonzero(share[valid] > ALIKE * centre)
             if np.count_nonzero(low) <= max(1, DEAD_SHARE * rows) and alike >= MOST_ALIKE * rows:
                 dead[m] = low & r.established[m]
         return dead

@@ -52,7 +52,10 @@ class Patience:
     def step(
         self, r: Residuals, apart: float, tick_seconds: float, trust: Array, idle: bool
     ) -> None:
-        """One tick; ``apart``: standard deviations of a slow mean from which a row lies apart."""
+        """One tick; ``apart``: standard deviations of a slow mean from which a row lies apart.
+
+        ``trust`` ``[R]`` is what weighed the evidence of this tick, ``idle`` whether the job rests.
+        """
         if self._ticks % PATIENCE_TICKS == 0 and not idle:
             self._learn_wander(r, apart, PATIENCE_TICKS * tick_seconds)
         self._learn_peaks(tick_seconds, trust, idle)

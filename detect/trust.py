@@ -86,10 +86,7 @@ class Trust:
             self.state["writing"] = seconds
         name = phase.name
         general = STARTING if name == "starting" else phase.past
-        if name == "stalled":
-            # Longer than a checkpoint: the job waits for somebody.
-            general *= STALLED
-        elif name == "running" and phase.moment.held_up:
+        if name == "running" and phase.moment.held_up:
             # Somebody holds it up; who is odd now is more likely to.
             general *= SLOWER
         if phase.blind:
@@ -100,7 +97,7 @@ class Trust:
         return trust if name == "over" else np.where(signs.gone, np.maximum(GONE, trust), trust)
 
     def _at_rest(self, phase: JobPhase, signs: Signs) -> NDArray[np.float64]:
-        """``[N]``, less than 1 while the job rests or evaluates."""
+        """``[N]``: less than 1 while the job rests or evaluates, more than 1 when it stalls."""
         name, machines = phase.name, self._first.size
         if name in ("evaluating", "over"):
             # Peers that work without talking, or rest without waiting, do not need the odd one.
@@ -115,8 +112,9 @@ class Trust:
             trust = np.where(signs.alive & ~signs.writes_little, idle * idle, idle)
             return trust * np.where(self._first, FIRST_SAVES, 1.0)
         if name == "stalled":
+            # Longer than a checkpoint: the job waits for somebody.
             patient = self._first & (phase.low_seconds < FIRST_PATIENCE_SECONDS)
-            return np.where(patient, 1.0 / STALLED, 1.0)
+            return np.where(patient, 1.0, STALLED)
         return np.ones(machines)
 
 

@@ -87,21 +87,16 @@ class Assignment:
         self._counts["rebalances"] += 1
         for tp in revoked:
             partition = self.partitions.pop(tp, None)
+            self._told.pop(tp, None)
             if partition is None:
                 continue
-            self._told.pop(tp, None)
             if pipeline is not None and partition.may_snapshot():
                 self._hand_over(partition, pipeline)
             self.dropped |= partition.jobs
 
     def lose(self, lost: Collection[TopicPartition]) -> None:
         """No longer ours, for some time already."""
-        self._counts["rebalances"] += 1
-        for tp in lost:
-            partition = self.partitions.pop(tp, None)
-            self._told.pop(tp, None)
-            if partition is not None:
-                self.dropped |= partition.jobs
+        self.revoke(lost, None)
 
     def give_up(self, consumer: Consumer | None) -> None:
         """The last turn was not stored: all go back to their checkpoints."""
