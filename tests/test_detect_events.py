@@ -110,6 +110,7 @@ def test_an_event_at_which_the_job_became_slower_counts_for_more() -> None:
     ago = round(HELD_UP_SECONDS + NOTICED_SECONDS)
     expected = COINCIDES * np.exp(-ago / FADE_SECONDS)
     assert added_while_slower(HELD_UP_SECONDS, ago) == pytest.approx(expected)
+    assert expected > 2 * ALONE
     assert added_while_slower(0.0, ago) == ALONE
     assert added_while_slower(HELD_UP_SECONDS + 150.0, ago) == ALONE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -19,7 +19,12 @@ from detect.phase import (
     YOUNG,
     JobPhase,
 )
-from detect.silence import SILENT_SECONDS
+from detect.silence import (
+    SILENT_SECONDS,
+    STANDSTILL_TICKS,
+    UNSURE_STANDSTILL_SECONDS,
+    YOUNG_SECONDS,
+)
 from detect.snapshot import decode_state, encode_state
 from detect.trust import (
     ASIDE,
@@ -238,6 +243,13 @@ def test_waiting_without_spinning_is_no_end_where_nothing_else_tells_of_the_proc
     job.does(WORK[1:], 800)
     assert job.does((0.01, 0.0, 0.0), 15) == "idle"
     assert job.does((0.001, 0.0, 0.0), 15) == "over"
+
+
+def test_a_job_that_shows_its_power_only_is_over_when_that_sleeps() -> None:
+    job = Job(("cpu_usage_ratio", "gpu_power_watts"))
+    job.does((0.3, 5000.0), 800)
+    assert job.does((0.05, 3000.0), 30) == "idle"
+    assert job.does((0.05, 1500.0), 5) == "over"
 
 
 def test_a_machine_whose_process_is_gone_is_trusted_at_once_in_the_first_rest() -> None:
@@ -462,6 +474,31 @@ def test_who_falls_silent_seconds_after_the_first_is_named_with_it() -> None:
     scene = seen(6)
     quiet(scene, 2, seconds=3, stands=True)
     assert quiet(scene, 2, 4, seconds=43, stands=True) == [2, 4]
+
+
+@pytest.mark.parametrize(("young", "blind"), [(True, False), (False, True)])
+def test_silence_in_a_job_of_which_little_is_known_waits_for_a_longer_standstill(
+    young: bool, blind: bool
+) -> None:
+    scene = seen(6)
+    scene.phase.blind = blind
+    if young:
+        scene.phase.run_seconds = YOUNG_SECONDS - 1.0
+    assert quiet(scene, 2, seconds=int(UNSURE_STANDSTILL_SECONDS) - 1, stands=True) == []
+    assert quiet(scene, 2, seconds=1, stands=True) == [2]
+    assert UNSURE_STANDSTILL_SECONDS > SILENT_SECONDS
+
+
+def test_a_standstill_of_few_samples_is_none() -> None:
+    scene = seen(6)
+    scene.panel.state["dark"] = np.isin(np.arange(6), [2])
+    named = []
+    for ticks in range(1, STANDSTILL_TICKS + 1):
+        scene.phase.low_seconds = 30.0 * ticks
+        named = scene.decision.silence.step(replace(scene.standing(), tick_seconds=30.0))
+        assert bool(named) == (ticks >= STANDSTILL_TICKS)
+    assert named == [2]
+    assert STANDSTILL_TICKS > 3
 
 
 def test_silence_in_a_rest_like_those_before_says_nothing_yet() -> None:

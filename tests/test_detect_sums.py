@@ -16,14 +16,16 @@ from detect.accumulate import (
     HEAT_MOST,
     HELD_UP_CAP,
     LEAK_SECONDS,
+    LONG_REST,
+    LONG_REST_SECONDS,
     REMEMBERED,
     RUNNING,
     SHAPE_LEAK_SECONDS,
     START,
     EvidenceSums,
 )
-from detect.fuse import HOST_ALONE, HOST_HELD_UP, MOST_PER_FAMILY, STEP_MOST
-from detect.patience import MOST_PATIENCE, OWN_PEAKS, WANDER_MOST
+from detect.fuse import HALF_SEEN, HOST_ALONE, HOST_HELD_UP, MOST_PER_FAMILY, STEP_MOST
+from detect.patience import MOST_PATIENCE, OWN_PEAKS, WANDER_MOST, WANDER_USUAL
 from detect.phase import Moment
 from detect.residuals import DRIFT, FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.snapshot import decode_state, encode_state
@@ -36,10 +38,10 @@ ROWS = 5
 HOLD = MetricScale().hold_fast
 
 
-def fresh(low_counts: float = 1.0) -> EvidenceSums:
-    """Sums over `METRICS`, the last two of one family, and `ROWS` rows."""
+def fresh(low_counts: float = 1.0, metrics: tuple[str, ...] = METRICS) -> EvidenceSums:
+    """Sums over three metrics (of `METRICS` the last two are one family), and `ROWS` rows."""
     sums = EvidenceSums(lambda _: MetricScale(low_counts=low_counts), lambda m: m.split("_")[0])
-    sums.reindex(METRICS, tuple(f"r{i}" for i in range(ROWS)))
+    sums.reindex(metrics, tuple(f"r{i}" for i in range(ROWS)))
     return sums
 
 
@@ -115,6 +117,7 @@ def test_what_is_remembered_of_a_rest_hardly_counts() -> None:
     for _ in range(10):
         sums.step(residuals(one(0, 2, 50.0)), 1.0, np.ones(ROWS), Moment(back=True))
     assert sums.state["total"][FAST, 0, 2] == pytest.approx(10 * REMEMBERED, abs=0.1)
+    assert REMEMBERED < 0.5
 
 
 def test_the_other_direction_takes_back_before_it_adds() -> None:
@@ -145,6 +148,60 @@ def test_evidence_is_bounded_so_that_it_can_be_taken_back() -> None:
     assert size[FAST] == pytest.approx(CAP[FAST] * HOLD, rel=0.01)
 
 
+def test_after_a_long_rest_one_kind_of_metric_is_enough() -> None:
+    most = {}
+    for seconds in (LONG_REST_SECONDS - 1.0, LONG_REST_SECONDS):
+        sums = fresh()
+        for _ in range(600):
+            sums.step(residuals(one_row(50.0)), 1.0, np.ones(ROWS), Moment(rest_seconds=seconds))
+        most[seconds] = sums.strength()[FAST].max() / HELD_UP_CAP[FAST]
+    assert list(most.values()) == pytest.approx([1.0, LONG_REST], rel=0.01)
+    assert LONG_REST > 1.0
+
+
+def test_a_clock_above_the_others_is_no_evidence() -> None:
+    names = ("clock_sm", "power_a", "power_b")
+    high = add(fresh(metrics=names), residuals(one_row(50.0)), 10).state["total"]
+    assert not high[:, 0].any()
+    assert (high[:SHAPE, 1:, 2] > 0).all()
+    low = add(fresh(metrics=names), residuals(one(0, 2, -50.0)), 10).state["total"]
+    assert low[FAST, 0, 2] == pytest.approx(-10.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "times"),
+    [(METRICS, 2.0), (("other", "compute_a", "nvlink_a"), 1.0)],
+)
+def test_one_kind_of_metric_far_apart_counts_twice_where_little_else_is_reported(
+    metrics: tuple[str, ...], times: float
+) -> None:
+    sums = add(fresh(metrics=metrics), residuals(one(0, 2, 50.0, LEVEL)), 1500)
+    assert sums.strength()[LEVEL, 0, 2] == pytest.approx(times * CAP[LEVEL], rel=0.01)
+
+
+def test_nobody_wanders_who_stands_still() -> None:
+    grown = []
+    for seconds in (0.0, 5.0):
+        sums = fresh()
+        sums.state["wander"][:] = WANDER_USUAL * 3.0
+        for _ in range(5):
+            moment = Moment(rest_seconds=seconds)
+            sums.step(residuals(one(0, 2, 50.0)), 1.0, np.ones(ROWS), moment)
+        grown.append(float(sums.state["total"][FAST, 0, 2]))
+    assert grown == pytest.approx([5.0, 15.0], rel=0.01)
+
+
+def test_a_lost_process_counts_in_full_where_the_job_rests_or_its_work_shows_it() -> None:
+    sums = panel_of(*WIDE, *HOST_FAMILIES)
+    full = np.zeros((TESTS, len(WIDE) + len(HOST_FAMILIES), 1))
+    full[FAST, len(WIDE)] = 9.0
+    gone = np.ones(1, np.bool_)
+    assert sums.fused(full, gone)[0] == pytest.approx(HOST_ALONE)
+    assert sums.fused(full, gone, Moment(rest_seconds=1.0))[0] == pytest.approx(9.0)
+    full[FAST, 0] = HALF_SEEN
+    assert sums.fused(full, gone)[0] > 9.0
+
+
 def test_more_rows_that_lie_apart_now_and_then_make_more_patient() -> None:
     sums = fresh()
     for k in range(1200):
@@ -154,6 +211,7 @@ def test_more_rows_that_lie_apart_now_and_then_make_more_patient() -> None:
     needed = sums.state["needed"]
     assert sums.state["wander"] == pytest.approx([1 / ROWS, 0, 0], abs=0.05)
     assert (needed[FAST, 0] >= WANDER_MOST * HOLD).all()
+    assert WANDER_MOST > 2.0
     assert (needed[FAST, 1] == np.float32(HOLD)).all()
     assert (needed[LEVEL, 0] == needed[LEVEL, 1]).all()
 

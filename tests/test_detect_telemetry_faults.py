@@ -228,6 +228,15 @@ def test_machines_that_share_nothing_of_their_own_are_no_group(members: list[str
     assert shared_by(members, TOPOLOGY, MACHINES) is None
 
 
+@pytest.mark.parametrize(("machines", "odd", "found"), [(5, 3, False), (3, 2, True)])
+def test_most_of_those_behind_a_switch_are_odd_or_it_is_not_the_switch(
+    machines: int, odd: int, found: bool
+) -> None:
+    behind = {f"m{i}": {"leaf_switch": "sw0"} for i in range(machines)}
+    topology = {**behind, "m8": {"leaf_switch": "sw1"}, "m9": {"leaf_switch": "sw1"}}
+    assert (shared_by(list(behind)[:odd], topology, list(topology)) is not None) == found
+
+
 def test_a_rank_is_never_shared() -> None:
     topology = {m: {"data_rank": i // 2} for i, m in enumerate(MACHINES)}
     assert shared_by(["m0", "m1"], topology, MACHINES) is None
