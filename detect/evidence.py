@@ -19,7 +19,7 @@ from ingest.catalogue import Catalogue
 from ingest.ticks import Panel, TickBlock
 from models.evidence_model import EvidenceModel
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 SUSPECT_SHARE = 0.3
 MAX_FRAMES = 4096
 

@@ -25,6 +25,9 @@ PROFILED = frozenset({"compute", "pcie", "nvlink"})
 EXPORTERS = 2
 """The GPUs' and the host's: they run, and freeze, each for itself."""
 POWER_LIKE_PEERS = 0.8
+TRAFFIC_LIKE_PEERS = 0.5
+TRAFFIC_SECONDS = 10.0
+"""So long a machine that works may send nothing, between two bursts of its steps."""
 NEVER_ZERO = frozenset({"power", "thermal"})
 """Families in which a GPU that is there is never at nothing."""
 
@@ -41,8 +44,10 @@ class TelemetryFaults:
         s.add("same", "r", 0.0, (EXPORTERS,))
         s.add("calm", "r", True, (EXPORTERS,), dtype=np.bool_)
         s.add("was_nonzero", "mr", False, dtype=np.bool_)
+        s.add("still", "r", 0.0)
         self._profiled: Mask = np.zeros(0, np.bool_)
         self._power: Mask = np.zeros(0, np.bool_)
+        self._traffic: Mask = np.zeros(0, np.bool_)
         self._never: Mask = np.zeros(0, np.bool_)
         self._inlet: Mask = np.zeros(0, np.bool_)
         self._exporters: tuple[Mask, ...] = ()
@@ -62,6 +67,13 @@ class TelemetryFaults:
             np.bool_,
         )
         self._power = np.array([f == "power" for f in families], np.bool_)
+        self._traffic = np.array(
+            [
+                f == "network" and m.endswith("_bytes_per_second")
+                for f, m in zip(families, self.state.metrics, strict=True)
+            ],
+            np.bool_,
+        )
         of_gpus = np.array([self.scope(m) == "gpu" for m in self.state.metrics], np.bool_)
         self._exporters = (of_gpus, ~of_gpus)
         self._inlet = self._power & ~of_gpus
@@ -74,7 +86,7 @@ class TelemetryFaults:
         froze while in line with the peers is the exporter's, one that jumped first is real.
         """
         self._mask_impossible(x)
-        self._mask_zeroed(x)
+        self._mask_zeroed(x, tick_seconds)
         self._mask_frozen(x, worst_z, tick_seconds)
         self._mask_never_measured(x)
         return x
@@ -132,28 +144,43 @@ class TelemetryFaults:
         if zeroed.any():
             x[np.ix_(self._exporters[0], zeroed)] = np.nan
 
-    def _mask_zeroed(self, x: Array) -> None:
-        """All profiling fields zero while the power is as real as the peers'."""
-        if self._profiled.sum() < 2 or not self._power.any():
+    def _mask_zeroed(self, x: Array, tick_seconds: float) -> None:
+        """All profiling fields zero while the machine works as its peers do.
+
+        Its power tells, or where that is unknown its traffic with the others.
+        """
+        still = self.state["still"]
+        if self._profiled.sum() < 2 or not (self._power | self._traffic).any():
             return
         # Mostly the first field alone says that no row is dark.
         if (np.abs(x[int(self._profiled.argmax())]) > 0).all():
+            still.fill(0.0)
             return
-        fields, power = x[self._profiled], x[self._power]
-        dark = ~(np.abs(fields) > 0).any(axis=0)
-        if not dark.any():
-            return
+        fields = x[self._profiled]
+        dark = np.asarray(~(np.abs(fields) > 0).any(axis=0))
         dark &= np.isfinite(fields).any(axis=0)
         if not dark.any() or dark.all():
+            still.fill(0.0)
             return
-        with np.errstate(invalid="ignore"):
-            lit = power[:, ~dark]
-            usual = np.nanmedian(lit) if np.isfinite(lit).any() else np.nan
-            own = np.where(
-                np.isfinite(power).any(axis=0), np.nanmax(np.nan_to_num(power), axis=0), 0
-            )
-            zeroed = dark & (own > POWER_LIKE_PEERS * usual)
-        x[np.ix_(self._profiled, zeroed)] = np.nan
+        metered = np.isfinite(x[self._power]).any(axis=0)
+        sends = self._like_peers(x[self._traffic], dark, TRAFFIC_LIKE_PEERS)
+        still += tick_seconds
+        still[sends | ~dark] = 0.0
+        sends = still < TRAFFIC_SECONDS
+        sends &= np.isfinite(x[self._traffic]).any(axis=0)
+        draws = self._like_peers(x[self._power], dark, POWER_LIKE_PEERS)
+        x[np.ix_(self._profiled, dark & np.where(metered, draws, sends))] = np.nan
+
+    @staticmethod
+    def _like_peers(values: Array, dark: Mask, share: float) -> Mask:
+        """Rows ``bool [R]`` with more than a ``share`` of what those that are not dark have."""
+        like = np.zeros(dark.size, np.bool_)
+        for own in values:
+            lit = own[~dark & np.isfinite(own)]
+            if lit.size:
+                usual = float(np.median(lit))
+                like |= (own > share * usual) & (usual > 0)
+        return like
 
     def _mask_never_measured(self, x: Array) -> None:
         """A field that was zero on this row ever since, while its peers' is not: not exported."""

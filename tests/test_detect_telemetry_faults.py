@@ -128,6 +128,33 @@ def test_zeros_of_a_machine_without_power_are_real() -> None:
     assert np.array_equal(masked(values), values)
 
 
+SENDS = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "ib_tx_bytes_per_second")
+
+
+def without_power(traffic: float) -> Array:
+    """``[M, R, T]`` over `SENDS`; row 2's profiling is zero from tick 20, and so is every fifth
+    sample of its traffic, of which the rest is a share of the peers'."""
+    rng = np.random.default_rng(0)
+    levels = np.array([0.9, 0.5, 1e10])[:, None, None]
+    values: Array = levels * rng.normal(1.0, 0.02, (len(SENDS), ROWS, 60))
+    values[:2, 2, 20:] = 0.0
+    values[2, 2, 20:] *= traffic
+    values[2, 2, 20::5] = 0.0
+    return values
+
+
+def test_profiling_zeros_beside_usual_traffic_are_missing_where_no_power_is_known() -> None:
+    left = masked(without_power(traffic=0.9), metrics=SENDS)
+    assert np.isnan(left[:2, 2, 20:]).all()
+    assert np.isfinite(left[2, 2]).all()
+
+
+def test_zeros_of_a_machine_that_sends_nothing_are_real_after_ten_seconds() -> None:
+    left = masked(without_power(traffic=0.1), metrics=SENDS)
+    assert int(np.flatnonzero(np.isfinite(left[0, 2, 20:]))[0]) == 9
+    assert np.isfinite(left[0, 2, 30:]).all()
+
+
 INLET = ("machine_power_watts", "gpu_power_watts", "gpu_temperature_celsius", "cpu_usage_ratio")
 
 
