@@ -111,8 +111,9 @@ class EvidenceModel:
     """Scales per metric and the tail of the fused score of healthy machines.
 
     The rate at which healthy machines reach a fused score of at least *v* is
-    ``exp(tail_intercept - tail_slope * v)`` per machine-hour (exponential tail of the peaks
-    over a threshold; Pickands-Balkema-de Haan with shape 0).
+    ``n ** tail_power * exp(tail_intercept - tail_slope * v)`` an hour in a job of *n* (exponential
+    tail of the peaks over a threshold; Pickands-Balkema-de Haan with shape 0). With power 1 each
+    errs by itself.
     """
 
     name: str = "default"
@@ -120,6 +121,7 @@ class EvidenceModel:
     metrics: dict[str, MetricScale] = field(default_factory=dict)
     tail_intercept: float = 1.1
     tail_slope: float = 3.0
+    tail_power: float = 1.0
     false_alarms_per_job_week: float = 10.0
     trained_on: dict[str, Any] = field(default_factory=dict)
     quality: dict[str, Any] = field(default_factory=dict)
@@ -132,12 +134,14 @@ class EvidenceModel:
     def false_alarm_rate(self, fused: float, machines: int) -> float:
         """Expected false alarms per job-week at a fused score, for a job of ``machines``."""
         exponent = self.tail_intercept - self.tail_slope * fused
-        return 168.0 * machines * math.exp(min(exponent, 50.0))
+        rows = self.tail_power * math.log(machines)
+        return 168.0 * math.exp(min(exponent + rows, 50.0))
 
     def threshold(self, machines: int, per_job_week: float | None = None) -> float:
         """The fused score at which a healthy job of ``machines`` alarms at the given rate."""
         rate = self.false_alarms_per_job_week if per_job_week is None else per_job_week
-        return (self.tail_intercept + math.log(168.0 * machines / rate)) / self.tail_slope
+        rows = self.tail_power * math.log(machines)
+        return (self.tail_intercept + rows + math.log(168.0 / rate)) / self.tail_slope
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with format and version."""
@@ -160,6 +164,8 @@ class EvidenceModel:
             raise ModelError(f"{origin}: {error}") from error
         if not model.tail_slope > 0:
             raise ModelError(f"{origin}: tail_slope must be above 0")
+        if not model.tail_power >= 0:
+            raise ModelError(f"{origin}: tail_power must be 0 or more")
         return model
 
     def save(self, path: Path) -> None:

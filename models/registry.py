@@ -238,7 +238,7 @@ def differences(one: EvidenceModel, other: EvidenceModel) -> list[tuple[str, str
     """What two models differ in: ``(key, of one, of other)``, quality first."""
     keys = [f"quality.{k}" for k in sorted({*one.quality, *other.quality})]
     pairs = [(k, one.quality.get(k[8:]), other.quality.get(k[8:])) for k in keys]
-    names = ("tail_intercept", "tail_slope", "false_alarms_per_job_week")
+    names = ("tail_intercept", "tail_slope", "tail_power", "false_alarms_per_job_week")
     pairs += [(name, getattr(one, name), getattr(other, name)) for name in names]
     for metric in sorted({*one.metrics, *other.metrics}):
         mine, theirs = one.metrics.get(metric), other.metrics.get(metric)

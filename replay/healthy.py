@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +23,11 @@ from replay.blocks import recorded_blocks
 Array = NDArray[np.float64]
 
 SMALLEST_PEAK_SECONDS = 1.0
-LAX_SCORE = 0.4
-"""Fused score above which peaks are followed; alarms lie well above it."""
-LAX_SLOPE = 1000.0
+ASKED = (1000.0, 200.0, 40.0)
+"""False alarms per job-week at which alarms are counted: more than anybody accepts, so that there
+are enough to count."""
+ONCE_NS = 600 * 10**9
+"""A machine's alarms within ten minutes are one, as in `replay.score`."""
 
 
 @dataclass(slots=True)
@@ -43,13 +46,22 @@ class HealthyMetric:
 
 
 @dataclass(slots=True)
-class HealthyRecording:
-    """What one recording's healthy time shows; ``score_peaks`` are fused scores of alarms."""
+class Alarms:
+    """False alarms at one threshold, the mean fused score ``level``, of a job of ``rows``."""
 
-    row_hours: float = 0.0
+    level: float = 0.0
+    rows: float = 0.0
+    count: int = 0
+    hours: float = 0.0
+
+
+@dataclass(slots=True)
+class HealthyRecording:
+    """What one recording's healthy time shows; ``alarms`` by rate of `ASKED`."""
+
     machine_hours: float = 0.0
     metrics: dict[str, HealthyMetric] = field(default_factory=dict)
-    score_peaks: list[float] = field(default_factory=list)
+    alarms: dict[float, Alarms] = field(default_factory=dict)
 
 
 def healthy_evidence(
@@ -87,36 +99,56 @@ def healthy_evidence(
 def healthy_alarms(
     path: Path, model: EvidenceModel, catalogue: Catalogue, label: Label | None = None
 ) -> HealthyRecording:
-    """How high machines rise that the detector would name at a far too low threshold.
+    """How many alarms there are at each rate of `ASKED`, all of them false.
 
-    The decision takes part (who shares what, who stands out), so the tail is that of alarms and
-    not of scores. One peak an alert, from its opening until it is resolved.
+    The whole decision takes part (who shares what, who stands out), as it will. Silent machines do
+    not count: no threshold changes them.
     """
     out = HealthyRecording()
     recording, blocks = recorded_blocks(path, catalogue, label)
-    lax = replace(model, tail_intercept=LAX_SCORE * LAX_SLOPE, tail_slope=LAX_SLOPE)
-    detector = EvidenceDetector("train", catalogue, lax, recording.topology)
-    highest: dict[str, float] = {}
-    members: dict[str, tuple[str, ...]] = {}
+    counters = {rate: _Counter(rate, model, catalogue, recording.topology) for rate in ASKED}
     for tick in _ticks(blocks, recording.label):
-        for change in detector.update(tick):
-            alert = change.alert
-            if change.kind == "resolved":
-                members.pop(alert.id, None)
-            elif alert.machines and alert.pages and alert.manifestation != "silent":
-                members[alert.id] = alert.machines
-                highest.setdefault(alert.id, LAX_SCORE)
-        hours = tick.tick_ns / 3.6e12
-        panels = list(_panels(detector, tick))
-        out.machine_hours += hours * len(tick.machines)
-        out.row_hours += hours * sum(len(p.rows) for p in panels)
-        for key, machines in members.items():
-            for panel in panels:
-                for row, at in enumerate(panel.machine.tolist()):
-                    if tick.machines[at] in machines:
-                        highest[key] = max(highest[key], float(panel.score[row]))
-    out.score_peaks = list(highest.values())
+        out.machine_hours += tick.tick_ns / 3.6e12 * len(tick.machines)
+        for counter in counters.values():
+            counter.step(tick)
+    out.alarms = {rate: counter.alarms for rate, counter in counters.items()}
     return out
+
+
+class _Counter:
+    """One detector at one rate, and its alarms."""
+
+    def __init__(
+        self,
+        rate: float,
+        model: EvidenceModel,
+        catalogue: Catalogue,
+        topology: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.alarms = Alarms()
+        self._rate, self._model = rate, model
+        self._detector = EvidenceDetector(
+            "train", catalogue, model, topology, false_alarms_per_job_week=rate
+        )
+        self._last_ns: dict[str, int] = {}
+
+    def step(self, tick: TickBlock) -> None:
+        for change in self._detector.update(tick):
+            alert = change.alert
+            if change.kind != "opened" or not alert.pages or alert.manifestation == "silent":
+                continue
+            for machine in alert.machines:
+                last = self._last_ns.get(machine)
+                if last is None or change.at_ns - last >= ONCE_NS:
+                    self.alarms.count += 1
+                    self._last_ns[machine] = change.at_ns
+        rows = max(sum(len(panel.rows) for panel in _panels(self._detector, tick)), 1)
+        hours = tick.tick_ns / 3.6e12
+        alarms = self.alarms
+        alarms.hours += hours
+        share = hours / alarms.hours
+        alarms.level += (self._model.threshold(rows, self._rate) - alarms.level) * share
+        alarms.rows += (rows - alarms.rows) * share
 
 
 class _Peaks:

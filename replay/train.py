@@ -17,7 +17,7 @@ from ingest.recording import Label, read_recording
 from models.evidence_model import HOLDS, EvidenceModel, MetricScale, ModelError, shipped_model
 from models.minder_model import MinderModel
 from replay.healthy import (
-    LAX_SCORE,
+    ASKED,
     SMALLEST_PEAK_SECONDS,
     HealthyMetric,
     HealthyRecording,
@@ -26,16 +26,17 @@ from replay.healthy import (
 )
 from replay.runner import ReplayOptions, replay_all
 from replay.score import summarise
-from replay.tails import Tail, fit_tail
+from replay.tails import AlarmTail, Tail, count_tail, fit_tail
 from replay.train_minder import train_minder
 
 HOLD_MACHINE_HOURS = 200.0
 """A hold is the evidence that a healthy row reaches about once in so many hours."""
 PRIOR_HOLD_HOURS = 100.0
-LEAST_HOLD, MOST_HOLD = 0.5, 4.0
-"""Bounds of a learned hold as shares of the default."""
+LEAST_HOLD, MOST_HOLD = 1.0, 4.0
+"""Bounds of a learned hold as shares of the known one. Calm recordings are no promise: shorter
+holds, and lower floors, gave several times as many false alarms on jobs held out."""
 PRIOR_RECORDINGS = 10.0
-LEAST_SCALE, MOST_SCALE = 0.25, 4.0
+LEAST_FLOOR, LEAST_FLEET, MOST_SCALE = 1.0, 0.25, 4.0
 FLOOR_QUANTILE = 0.1
 HELD_OUT = 0.3
 HOLD_TAIL = 4.0
@@ -129,6 +130,7 @@ def train(
         model,
         tail_intercept=tail.intercept,
         tail_slope=tail.slope,
+        tail_power=tail.power,
         false_alarms_per_job_week=rate,
         trained_on=_provenance(learn, labels, alarms, base, given),
         quality={},
@@ -195,10 +197,12 @@ def _scale(seen: Sequence[HealthyMetric], known: MetricScale) -> MetricScale:
     hours = sum(m.row_hours for m in seen)
     floor = known.floor
     if noise.size:
-        floor = _drawn(float(np.quantile(noise, FLOOR_QUANTILE)), known.floor, noise.size)
+        found = float(np.quantile(noise, FLOOR_QUANTILE))
+        floor = _drawn(found, known.floor, noise.size, LEAST_FLOOR)
     fleet = known.fleet
     if spread.size:
-        fleet = _drawn(float(np.sqrt(np.mean(np.square(spread)))), known.fleet, spread.size)
+        found = float(np.sqrt(np.mean(np.square(spread))))
+        fleet = _drawn(found, known.fleet, spread.size, LEAST_FLEET)
     holds = {}
     for test, name in enumerate(HOLDS):
         usual = getattr(known, name)
@@ -220,19 +224,24 @@ def _hold(peaks: np.ndarray[Any, np.dtype[np.float64]], hours: float, usual: flo
     return round(float(np.clip(found, LEAST_HOLD * usual, MOST_HOLD * usual)), 3)
 
 
-def _drawn(found: float, usual: float, recordings: int) -> float:
+def _drawn(found: float, usual: float, recordings: int, least: float) -> float:
     """Geometric mean of what was found and what was known, by how much was seen."""
     weight = recordings / (recordings + PRIOR_RECORDINGS)
     drawn = usual * (found / usual) ** weight
-    return float(f"{np.clip(drawn, LEAST_SCALE * usual, MOST_SCALE * usual):.4g}")
+    return float(f"{np.clip(drawn, least * usual, MOST_SCALE * usual):.4g}")
 
 
-def learn_tail(alarms: Sequence[HealthyRecording], base: EvidenceModel) -> Tail:
-    """The tail of alarms' scores per row-hour, drawn to the base model's."""
-    peaks = np.array([p for recording in alarms for p in recording.score_peaks])
-    hours = sum(recording.row_hours for recording in alarms)
-    tail = fit_tail(peaks, hours, LAX_SCORE, Tail(base.tail_intercept, base.tail_slope))
-    return Tail(round(tail.intercept, 4), round(tail.slope, 4))
+def learn_tail(seen: Sequence[HealthyRecording], base: EvidenceModel) -> AlarmTail:
+    """How the rate of alarms falls with the threshold and grows with the rows of a job."""
+    alarms = [one for recording in seen for one in recording.alarms.values()]
+    tail = count_tail(
+        np.array([one.level for one in alarms]),
+        np.array([one.rows for one in alarms]),
+        np.array([one.hours for one in alarms]),
+        np.array([one.count for one in alarms], np.int64),
+        AlarmTail(base.tail_intercept, base.tail_slope, base.tail_power),
+    )
+    return AlarmTail(round(tail.intercept, 4), round(tail.slope, 4), round(tail.power, 4))
 
 
 def _provenance(
@@ -253,7 +262,10 @@ def _provenance(
         "unlabelled_taken_as_healthy": sum(labels[path] is None for path in learn),
         "labelled_by_feedback": sum(path in given for path in learn),
         "machine_hours": round(sum(r.machine_hours for r in alarms), 2),
-        "alarm_peaks": sum(len(r.score_peaks) for r in alarms),
+        "alarms_at_asked_rates": {
+            f"{rate:g}": sum(r.alarms[rate].count for r in alarms if rate in r.alarms)
+            for rate in ASKED
+        },
     }
 
 
