@@ -185,6 +185,6 @@ class EvidenceModel:
 
 @cache
 def shipped_model() -> EvidenceModel:
-    """The model in the wheel; its scales were set on simulated jobs."""
+    """The model in the wheel, learned from simulated healthy jobs (docs/training.md says how)."""
     resource = resources.files("models") / "data" / "evidence.json"
     return EvidenceModel.from_json(json.loads(resource.read_text()), "shipped model")
