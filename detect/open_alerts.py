@@ -27,6 +27,7 @@ QUIET_SECONDS = 120.0
 UPDATE_SECONDS = 60.0
 CORRECT_SECONDS = 300.0
 LOWEST_RATE = 1e-12
+LEFT = "the machine left the job"
 
 
 @dataclass(slots=True)
@@ -87,6 +88,9 @@ class OpenAlerts:
         for item in list(self.items):
             rows = [where[m] for m in item.alert.machines if m in where]
             if not rows:
+                if st.phase.low_seconds == 0:
+                    # The job goes on without those whose silence it waited out.
+                    changes.append(self.resolve(item, st.at_ns, LEFT))
                 continue
             dark = item.alert.manifestation == "silent"
             here = [i for i in rows if st.present[i] and not (dark and st.machine_panel.dark[i])]

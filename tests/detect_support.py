@@ -99,6 +99,14 @@ class Scene:
             phase=self.phase,
         )
 
+    def leave(self, machine: str) -> list[AlertChange]:
+        """What the decision says when the machine is no longer part of the job."""
+        stay = [i for i, name in enumerate(self.machines) if name != machine]
+        self.machines = tuple(self.machines[i] for i in stay)
+        self.panel = panel_evidence(len(stay))
+        self.level, self.metric = self.level[stay], self.metric[stay]
+        return self.decision.roster(self.machines, self.now_ns)
+
     def passes(self, seconds: int = 1) -> list[AlertChange]:
         """What the decision says while so many ticks pass."""
         changes = []

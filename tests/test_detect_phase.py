@@ -569,3 +569,34 @@ def test_while_the_job_waits_for_a_silent_machine_no_other_is_named() -> None:
     scene.phase.low_seconds = 0.0
     opened = [c for _ in range(30) for c in scene.passes() if c.kind == "opened"]
     assert [c.alert.machine for c in opened] == ["m004"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_silent_machine_s_alert_outlives_its_place_in_the_job_while_that_waits(
+    restarted: bool,
+) -> None:
+    scene = seen(6)
+    quiet(scene, 2, seconds=int(SILENT_SECONDS) - 1, stands=True)
+    scene.phase.low_seconds += 1.0
+    assert told(scene.passes()) == [("opened", "machine", ("m002",))]
+    if restarted:
+        scene.decision.restore(scene.decision.snapshot())
+    changes = scene.leave("m002")
+    for _ in range(60):
+        scene.phase.low_seconds += 1.0
+        changes += scene.passes()
+    assert changes == []
+    scene.phase.low_seconds = 0.0
+    changes = scene.passes(2)
+    assert told(changes) == [("resolved", "machine", ("m002",))]
+    assert changes[0].alert.note == "the machine left the job"
+
+
+def test_a_silent_machine_that_leaves_a_job_at_work_is_done_with() -> None:
+    scene = seen(6)
+    quiet(scene, 2, seconds=int(SILENT_SECONDS) - 1, stands=True)
+    scene.phase.low_seconds += 1.0
+    scene.passes()
+    scene.phase.low_seconds = 0.0
+    scene.passes()
+    assert told(scene.leave("m002")) == [("resolved", "machine", ("m002",))]

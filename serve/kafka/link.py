@@ -73,12 +73,12 @@ class Link:
             self._sleep(min(wait, timeout_seconds))
             return None
         try:
-            consumer = self._connect(self.settings, self._counts)
+            self.consumer = consumer = self._connect(self.settings, self._counts)
             consumer.subscribe(list(self.settings.topics), listener=self._moves)
         except (KafkaError, KafkaSetupError, OSError) as error:
+            self.drop()
             self._failed(error)
             return None
-        self.consumer = consumer
         self.problem, self._pause = "", FIRST_PAUSE_SECONDS
         _log.info("connected to kafka", group=self.settings.group)
         return consumer
