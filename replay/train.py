@@ -32,11 +32,11 @@ from replay.train_minder import train_minder
 HOLD_MACHINE_HOURS = 200.0
 """A hold is the evidence that a healthy row reaches about once in so many hours."""
 PRIOR_HOLD_HOURS = 100.0
-LEAST_HOLD, MOST_HOLD = 1.0, 4.0
-"""Bounds of a learned hold as shares of the known one. Calm recordings are no promise: shorter
-holds, and lower floors, gave several times as many false alarms on jobs held out."""
+MOST_TIMES = 4.0
+"""What is learned is at least what was known before, and at most so many times it. Calm recordings
+are no promise: shorter holds, and lower floors, gave several times as many false alarms on jobs
+held out."""
 PRIOR_RECORDINGS = 10.0
-LEAST_FLOOR, LEAST_FLEET, MOST_SCALE = 1.0, 0.25, 4.0
 FLOOR_QUANTILE = 0.1
 HELD_OUT = 0.3
 HOLD_TAIL = 4.0
@@ -198,11 +198,11 @@ def _scale(seen: Sequence[HealthyMetric], known: MetricScale) -> MetricScale:
     floor = known.floor
     if noise.size:
         found = float(np.quantile(noise, FLOOR_QUANTILE))
-        floor = _drawn(found, known.floor, noise.size, LEAST_FLOOR)
+        floor = _drawn(found, known.floor, noise.size)
     fleet = known.fleet
     if spread.size:
         found = float(np.sqrt(np.mean(np.square(spread))))
-        fleet = _drawn(found, known.fleet, spread.size, LEAST_FLEET)
+        fleet = _drawn(found, known.fleet, spread.size)
     holds = {}
     for test, name in enumerate(HOLDS):
         usual = getattr(known, name)
@@ -221,14 +221,14 @@ def _hold(peaks: np.ndarray[Any, np.dtype[np.float64]], hours: float, usual: flo
     level = tail.level(1.0 / HOLD_MACHINE_HOURS)
     weight = hours / (hours + PRIOR_HOLD_HOURS)
     found = usual * (max(level, 1e-9) / usual) ** weight
-    return round(float(np.clip(found, LEAST_HOLD * usual, MOST_HOLD * usual)), 3)
+    return round(float(np.clip(found, usual, MOST_TIMES * usual)), 3)
 
 
-def _drawn(found: float, usual: float, recordings: int, least: float) -> float:
+def _drawn(found: float, usual: float, recordings: int) -> float:
     """Geometric mean of what was found and what was known, by how much was seen."""
     weight = recordings / (recordings + PRIOR_RECORDINGS)
     drawn = usual * (found / usual) ** weight
-    return float(f"{np.clip(drawn, least * usual, MOST_SCALE * usual):.4g}")
+    return float(f"{np.clip(drawn, usual, MOST_TIMES * usual):.4g}")
 
 
 def learn_tail(seen: Sequence[HealthyRecording], base: EvidenceModel) -> AlarmTail:
