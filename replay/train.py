@@ -39,6 +39,7 @@ held out."""
 PRIOR_RECORDINGS = 10.0
 FLOOR_QUANTILE = 0.1
 HELD_OUT = 0.3
+PRIOR_HELD_OUT = 1.0
 HOLD_TAIL = 4.0
 """Before data speak, evidence is thought to fall by exp(4) on its way to the hold."""
 
@@ -138,12 +139,17 @@ def train(
     how = ReplayOptions(model=model, catalogue=catalogue, labels=given)
     results = replay_all(measure, how, options.workers)
     scores = [result.score for result in told("measuring", results)]
+    found = summarise(scores)
     quality: dict[str, Any] = {
         "held_out": held_out,
         "asked_false_alarms_per_job_week": rate,
-        **summarise(scores),
+        **found,
         "unlabelled": sum(labels[path] is None for path in measure),
     }
+    if held_out:
+        factor = rate_correction(found["false_alarms"], found["healthy_job_hours"], rate)
+        quality["rate_corrected_by"] = round(factor, 4)
+        model = replace(model, tail_intercept=round(model.tail_intercept + math.log(factor), 4))
     minder = None
     if options.denoiser is not None:
         minder = train_minder(
@@ -242,6 +248,14 @@ def learn_tail(seen: Sequence[HealthyRecording], base: EvidenceModel) -> AlarmTa
         AlarmTail(base.tail_intercept, base.tail_slope, base.tail_power),
     )
     return AlarmTail(round(tail.intercept, 4), round(tail.slope, 4), round(tail.power, 4))
+
+
+def rate_correction(false_alarms: int, job_hours: float, asked: float) -> float:
+    """How much more often others alarm than those learned from, drawn to 1 as by one alarm.
+
+    Thresholds are fitted to the jobs that taught them; jobs that did not say how true that is.
+    """
+    return (false_alarms + PRIOR_HELD_OUT) / (asked * job_hours / 168.0 + PRIOR_HELD_OUT)
 
 
 def _provenance(

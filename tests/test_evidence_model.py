@@ -62,4 +62,4 @@ def test_the_shipped_model_was_learned_and_says_from_what() -> None:
     assert model.trained_on["machine_hours"] > 1000
     assert model.quality["held_out"] is True
     assert model.quality["healthy_job_hours"] > 10
-    assert model.false_alarms_per_job_week == 1.0
+    assert model.quality["asked_false_alarms_per_job_week"] == 1.0

@@ -15,7 +15,7 @@ from ingest.recording import Label
 from models.evidence_model import HOLDS, EvidenceModel
 from replay.healthy import ASKED, Alarms, HealthyMetric, HealthyRecording
 from replay.tails import LEAST_SLOPE, AlarmTail, Tail, count_tail, fit_tail
-from replay.train import learn_scales, learn_tail, split_by_job
+from replay.train import learn_scales, learn_tail, rate_correction, split_by_job
 
 METRIC = "gpu_power_watts"
 
@@ -124,6 +124,13 @@ def test_more_alarms_than_asked_for_raise_the_threshold_and_fewer_lower_it() -> 
 
     assert threshold(1.0) == pytest.approx(base.threshold(1, 40), rel=0.02)
     assert threshold(0.2) < threshold(1.0) < threshold(5.0)
+
+
+def test_jobs_held_out_correct_the_rate_that_is_stated() -> None:
+    assert rate_correction(0, 0.0, 1.0) == 1.0
+    assert rate_correction(10, 168.0, 10.0) == 1.0
+    assert rate_correction(3, 20.8, 1.0) == pytest.approx(4 / (1 + 20.8 / 168))
+    assert rate_correction(0, 1680.0, 1.0) == pytest.approx(1 / 11)
 
 
 def test_long_healthy_excursions_raise_the_hold() -> None:
