@@ -52,27 +52,28 @@ class Decision:
         self.open = OpenAlerts(catalogue, model)
         self.silence = Silence()
         self._crossed_ns: int | None = None
-        self._waits = False
 
     def step(self, st: Standing) -> list[AlertChange]:
         """One tick; changes in the order they happened."""
-        self._waits = st.phase.low_seconds > 0
         silent = self.silence.step(st)
         if not self.open.items and not silent and not (st.scores >= st.threshold).any():
             self._crossed_ns = None
             return []
         changes = self.open.follow(st)
         changes.extend(self._name_silent(st, silent))
-        if self._waits and any(item.alert.manifestation == "silent" for item in self.open.items):
+        waits = st.phase.low_seconds > 0
+        if waits and any(item.alert.manifestation == "silent" for item in self.open.items):
             # It is known whom the job waits for.
             return changes
         changes.extend(self._name(st))
         return changes
 
-    def roster(self, machines: tuple[str, ...], at_ns: int) -> list[AlertChange]:
+    def roster(
+        self, machines: tuple[str, ...], at_ns: int, *, waits: bool = False
+    ) -> list[AlertChange]:
         """The roster is now ``machines``: an alert all of whose machines left is over.
 
-        Not while the job still waits for them: that they are silent is the alert.
+        Not while the job still ``waits`` for them: that they are silent is the alert.
         """
         self.silence.reindex(machines)
         here = set(machines)
@@ -81,7 +82,7 @@ class Decision:
             for item in self.open.items
             if item.alert.machines
             and not here & set(item.alert.machines)
-            and not (self._waits and item.alert.manifestation == "silent")
+            and not (waits and item.alert.manifestation == "silent")
         ]
         return [self.open.resolve(item, at_ns, LEFT) for item in gone]
 
@@ -240,7 +241,6 @@ class Decision:
         return {
             "alerts": self.open.snapshot(),
             "crossed_ns": self._crossed_ns,
-            "waits": self._waits,
             "silence": self.silence.snapshot(),
         }
 
@@ -248,7 +248,6 @@ class Decision:
         """Inverse of `snapshot`."""
         self.open.restore(tree["alerts"])
         self._crossed_ns = tree["crossed_ns"]
-        self._waits = tree["waits"]
         self.silence.restore(tree["silence"])
 
 

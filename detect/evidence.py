@@ -105,7 +105,8 @@ class EvidenceDetector:
                 self.gpu_panel = PanelEvidence(self.catalogue, self.model)
             self.gpu_panel.reindex(block.gpu_panel, block.machines, seconds)
         self._roster = block.roster
-        return self.decision.roster(block.machines, block.start_ns)
+        waits = self.phase.low_seconds > 0
+        return self.decision.roster(block.machines, block.start_ns, waits=waits)
 
     def _threshold(self, block: TickBlock) -> float:
         rows = len(block.machines)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detect.alert import Alert
 from detect.evidence import EvidenceDetector
 from detect.panel import PanelEvidence
 from detect.residuals import SLOW, TESTS
@@ -19,6 +20,7 @@ from ingest.recording import Label
 from ingest.ticks import Panel, TickBlock
 from models.evidence_model import EvidenceModel
 from replay.blocks import recorded_blocks
+from replay.score import count_false_alarms
 
 Array = NDArray[np.float64]
 
@@ -26,8 +28,6 @@ SMALLEST_PEAK_SECONDS = 1.0
 ASKED = (1000.0, 200.0, 40.0)
 """False alarms per job-week at which alarms are counted: more than anybody accepts, so that there
 are enough to count."""
-ONCE_NS = 600 * 10**9
-"""A machine's alarms within ten minutes are one, as in `replay.score`."""
 
 
 @dataclass(slots=True)
@@ -107,11 +107,15 @@ def healthy_alarms(
     out = HealthyRecording()
     recording, blocks = recorded_blocks(path, catalogue, label)
     counters = {rate: _Counter(rate, model, catalogue, recording.topology) for rate in ASKED}
+    start_ns: int | None = None
     for tick in _ticks(blocks, recording.label):
+        start_ns = tick.start_ns if start_ns is None else start_ns
         out.machine_hours += tick.tick_ns / 3.6e12 * len(tick.machines)
         for counter in counters.values():
             counter.step(tick)
-    out.alarms = {rate: counter.alarms for rate, counter in counters.items()}
+    for rate, counter in counters.items():
+        counter.alarms.count = count_false_alarms(counter.opened, start_ns or 0)
+        out.alarms[rate] = counter.alarms
     return out
 
 
@@ -130,18 +134,12 @@ class _Counter:
         self._detector = EvidenceDetector(
             "train", catalogue, model, topology, false_alarms_per_job_week=rate
         )
-        self._last_ns: dict[str, int] = {}
+        self.opened: list[Alert] = []
 
     def step(self, tick: TickBlock) -> None:
         for change in self._detector.update(tick):
-            alert = change.alert
-            if change.kind != "opened" or not alert.pages or alert.manifestation == "silent":
-                continue
-            for machine in alert.machines:
-                last = self._last_ns.get(machine)
-                if last is None or change.at_ns - last >= ONCE_NS:
-                    self.alarms.count += 1
-                    self._last_ns[machine] = change.at_ns
+            if change.kind == "opened" and change.alert.manifestation != "silent":
+                self.opened.append(change.alert)
         rows = max(sum(len(panel.rows) for panel in _panels(self._detector, tick)), 1)
         hours = tick.tick_ns / 3.6e12
         alarms = self.alarms

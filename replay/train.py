@@ -25,7 +25,7 @@ from replay.healthy import (
     healthy_evidence,
 )
 from replay.runner import ReplayOptions, replay_all
-from replay.score import summarise
+from replay.score import HOURS_PER_WEEK, summarise
 from replay.tails import AlarmTail, Tail, count_tail, fit_tail
 from replay.train_minder import train_minder
 
@@ -251,11 +251,13 @@ def learn_tail(seen: Sequence[HealthyRecording], base: EvidenceModel) -> AlarmTa
 
 
 def rate_correction(false_alarms: int, job_hours: float, asked: float) -> float:
-    """How much more often others alarm than those learned from, drawn to 1 as by one alarm.
+    """How many times the ``asked`` false alarms per job-week came in ``job_hours`` held out.
 
     Thresholds are fitted to the jobs that taught them; jobs that did not say how true that is.
+    Above 1 = more alarms than asked for; drawn to 1 as by `PRIOR_HELD_OUT` alarms.
     """
-    return (false_alarms + PRIOR_HELD_OUT) / (asked * job_hours / 168.0 + PRIOR_HELD_OUT)
+    expected = asked * job_hours / HOURS_PER_WEEK
+    return (false_alarms + PRIOR_HELD_OUT) / (expected + PRIOR_HELD_OUT)
 
 
 def _provenance(

@@ -105,7 +105,8 @@ class Scene:
         self.machines = tuple(self.machines[i] for i in stay)
         self.panel = panel_evidence(len(stay))
         self.level, self.metric = self.level[stay], self.metric[stay]
-        return self.decision.roster(self.machines, self.now_ns)
+        waits = self.phase.low_seconds > 0
+        return self.decision.roster(self.machines, self.now_ns, waits=waits)
 
     def passes(self, seconds: int = 1) -> list[AlertChange]:
         """What the decision says while so many ticks pass."""

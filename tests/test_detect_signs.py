@@ -10,9 +10,10 @@ from detect.alert import AlertChange
 from detect.evidence import EvidenceDetector
 from detect.snapshot import decode_state, encode_state
 from detect.trust import FIRST_IDLE, FIRST_SAVES, GONE, Trust
+from ingest.ticks import TickBlock
 from models.evidence_model import EvidenceModel
 from tests.detect_support import CATALOGUE
-from tests.ticks_support import block_of, cut
+from tests.ticks_support import SECOND, START_NS, block_of, cut, machine_names
 
 Array = NDArray[np.float64]
 
@@ -191,3 +192,22 @@ def test_a_power_that_was_always_another_names_nobody() -> None:
     values = healthy(5, 1500)
     values[METRICS.index("gpu_power_watts"), 2] *= 1.6
     assert opened(said(values)) == []
+
+
+def test_the_alert_of_a_silent_machine_stays_when_it_leaves_a_job_that_waits() -> None:
+    one = detector()
+    values = rests(healthy(6, 1100), 1000)
+    values[:, 2, 1000:] = np.nan
+    changes = one.update(block_of(values, metrics=METRICS))
+    assert [(c.kind, c.alert.machine, c.alert.manifestation) for c in changes] == [
+        ("opened", "m002", "silent")
+    ]
+    others = tuple(name for name in machine_names(6) if name != "m002")
+
+    def later(at: int, waits: bool) -> TickBlock:
+        start = START_NS + at * SECOND
+        more = rests(healthy(5, 20, seed=at), 0 if waits else 20)
+        return block_of(more, metrics=METRICS, machines=others, roster=1, start_ns=start)
+
+    assert one.update(later(1100, waits=True)) == []
+    assert [c.kind for c in one.update(later(1120, waits=False))] == ["resolved"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from ingest.simulate import FaultSpec, JobSpec, simulate, write_incident
 from models.evidence_model import EvidenceModel
 from replay.feedback import FeedbackError, FeedbackLabels, Opinion, label_recordings, read_feedback
 from replay.healthy import healthy_evidence
-from replay.train import TrainOptions, train
+from replay.train import TrainOptions, rate_correction, train
 from serve.cli import run
 from serve.config import AlertSettings
 from serve.lifecycle import Lifecycle
@@ -305,6 +306,26 @@ def test_feedback_changes_what_counts_as_healthy(incident: tuple[Path, Opinion])
     alarms = [sum(m.trained_on["alarms_at_asked_rates"].values()) for m in (sure, wrong)]
     assert alarms[0] < alarms[1]
     assert sure.threshold(6, 1.0) < wrong.threshold(6, 1.0)
+
+
+def test_jobs_held_out_correct_the_stated_rate_and_one_job_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy: dict[str, Any] = {"faulty_machines": []}
+    paths = [recording(tmp_path / f"r{i}", healthy, job=f"job-{i}") for i in range(4)]
+    plain = train(paths, TrainOptions(), CATALOGUE).model
+    hours = plain.quality["healthy_job_hours"]
+    asked = plain.quality["asked_false_alarms_per_job_week"]
+    assert plain.quality["held_out"]
+    found = rate_correction(plain.quality["false_alarms"], hours, asked)
+    assert plain.quality["rate_corrected_by"] == pytest.approx(found, abs=1e-4)
+    monkeypatch.setattr("replay.train.rate_correction", lambda *_: 100.0 * found)
+    more = train(paths, TrainOptions(), CATALOGUE).model
+    shift = more.tail_intercept - plain.tail_intercept
+    assert shift == pytest.approx(math.log(100.0), abs=2e-4)
+    assert more.threshold(6) > plain.threshold(6)
+    alone = train(paths[:1], TrainOptions(), CATALOGUE).model
+    assert "rate_corrected_by" not in alone.quality
 
 
 def test_what_was_right_is_left_out_of_the_healthy_scales(incident: tuple[Path, Opinion]) -> None:
