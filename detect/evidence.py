@@ -71,7 +71,8 @@ class EvidenceDetector:
         changes: list[AlertChange] = []
         if block.roster != self._roster:
             changes.extend(self._reindex(block, seconds))
-        threshold = self._threshold(block)
+        rows = _rows(block)
+        threshold = self.model.threshold(max(rows, 1), self.false_alarms_per_job_week)
         scores = np.zeros((len(block.machines), block.ticks), np.float32)
         for k in range(block.ticks):
             at_ns = block.start_ns + (k + 1) * block.tick_ns
@@ -85,6 +86,7 @@ class EvidenceDetector:
                 scores=machine_scores,
                 present=present,
                 threshold=threshold,
+                rows=rows,
                 machine_panel=self.machine_panel,
                 gpu_panel=self.gpu_panel if block.gpu_panel is not None else None,
                 phase=self.phase,
@@ -107,12 +109,6 @@ class EvidenceDetector:
         self._roster = block.roster
         waits = self.phase.low_seconds > 0
         return self.decision.roster(block.machines, block.start_ns, waits=waits)
-
-    def _threshold(self, block: TickBlock) -> float:
-        rows = len(block.machines)
-        if block.gpu_panel is not None:
-            rows += block.gpu_panel.machine.size
-        return self.model.threshold(max(rows, 1), self.false_alarms_per_job_week)
 
     def _tick(
         self, block: TickBlock, k: int, at_ns: int, seconds: float, threshold: float
@@ -180,3 +176,9 @@ class EvidenceDetector:
         self.trust.state.restore(state["trust"])
         self.decision.restore(state["decision"])
         self._roster = None
+
+
+def _rows(block: TickBlock) -> int:
+    """What may err by itself: machines, and GPUs where these are told apart."""
+    gpus = block.gpu_panel.machine.size if block.gpu_panel is not None else 0
+    return len(block.machines) + gpus

@@ -66,13 +66,13 @@ class OpenAlerts:
 
     def add(self, alert: Alert, signature: str, score: float, st: Standing) -> AlertChange:
         """A new one, completed."""
-        alert = self.complete(alert, score, len(st.machines))
+        alert = self.complete(alert, score, st.rows)
         self.items.append(OpenAlert(alert, signature, score, st.at_ns))
         return AlertChange("opened", alert, st.at_ns)
 
-    def complete(self, alert: Alert, fused: float, machines: int) -> Alert:
+    def complete(self, alert: Alert, fused: float, rows: int) -> Alert:
         """What follows from the evidence: score and rate, likely faults, proposed action."""
-        rate = max(self.model.false_alarm_rate(fused, machines), LOWEST_RATE)
+        rate = max(self.model.false_alarm_rate(fused, rows), LOWEST_RATE)
         return replace(
             alert,
             score=-math.log10(rate),
@@ -132,7 +132,7 @@ class OpenAlerts:
             evidence=explanation.evidence,
             manifestation=manifestation(explanation.evidence, st.phase),
         )
-        item.alert = self.complete(alert, score, len(st.machines))
+        item.alert = self.complete(alert, score, st.rows)
         item.top_score, item.updated_ns = score, st.at_ns
         item.updates += 1
         return AlertChange("updated", item.alert, st.at_ns)
@@ -159,7 +159,7 @@ class OpenAlerts:
             manifestation=manifestation(explanation.evidence, st.phase),
             note=f"corrected: {item.alert.machine} was named first",
         )
-        item.alert = self.complete(alert, float(scores[best]), len(st.machines))
+        item.alert = self.complete(alert, float(scores[best]), st.rows)
         item.signature, item.top_score = explanation.signature, float(scores[best])
         item.updated_ns, item.quiet_seconds = st.at_ns, 0.0
         return AlertChange("updated", item.alert, st.at_ns)

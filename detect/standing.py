@@ -22,7 +22,10 @@ FEW = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How every machine stands after one tick; ``scores`` ``[N]``, ``present`` ``bool [N]``."""
+    """How every machine stands after one tick; ``scores`` ``[N]``, ``present`` ``bool [N]``.
+
+    ``rows``: what may err, machines and GPUs, the number that ``threshold`` is for.
+    """
 
     run: int
     at_ns: int
@@ -31,6 +34,7 @@ class Standing:
     scores: NDArray[np.float64]
     present: NDArray[np.bool_]
     threshold: float
+    rows: int
     machine_panel: PanelEvidence
     gpu_panel: PanelEvidence | None
     phase: JobPhase

@@ -124,15 +124,25 @@ def find_recordings(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise RecordingError(path, "", "not a folder" if path.exists() else "does not exist")
-        below = sorted(
-            Path(folder)
-            for folder, _, files in os.walk(path)
-            if any(file.endswith(".parquet") for file in files)
-        )
+        below = sorted(_with_tables(path))
         if not below:
             raise RecordingError(path, "", "holds no recording: no *.parquet in it or below")
         found.update(dict.fromkeys(below))
     return list(found)
+
+
+def _with_tables(path: Path) -> Iterator[Path]:
+    """Folders with Parquet files at or below ``path``, links followed, each once."""
+    seen: set[str] = set()
+    for folder, below, files in os.walk(path, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        below.sort()
+        if any(file.endswith(".parquet") for file in files):
+            yield Path(folder)
 
 
 class _Reader:

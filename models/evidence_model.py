@@ -131,17 +131,18 @@ class EvidenceModel:
         given = self.metrics.get(metric) or METRIC_DEFAULTS.get(metric)
         return given or FAMILY_DEFAULTS.get(family, DEFAULT_METRIC)
 
-    def false_alarm_rate(self, fused: float, machines: int) -> float:
-        """Expected false alarms per job-week at a fused score, for a job of ``machines``."""
+    def false_alarm_rate(self, fused: float, rows: int) -> float:
+        """Expected false alarms per job-week at a fused score, for a job of so many ``rows``:
+        its machines, and their GPUs where these are told apart.
+        """
         exponent = self.tail_intercept - self.tail_slope * fused
-        rows = self.tail_power * math.log(machines)
-        return 168.0 * math.exp(min(exponent + rows, 50.0))
+        return 168.0 * math.exp(min(exponent + self.tail_power * math.log(rows), 50.0))
 
-    def threshold(self, machines: int, per_job_week: float | None = None) -> float:
-        """The fused score at which a healthy job of ``machines`` alarms at the given rate."""
+    def threshold(self, rows: int, per_job_week: float | None = None) -> float:
+        """The fused score at which a healthy job of so many ``rows`` alarms at the given rate."""
         rate = self.false_alarms_per_job_week if per_job_week is None else per_job_week
-        rows = self.tail_power * math.log(machines)
-        return (self.tail_intercept + rows + math.log(168.0 / rate)) / self.tail_slope
+        grown = self.tail_intercept + self.tail_power * math.log(rows)
+        return (grown + math.log(168.0 / rate)) / self.tail_slope
 
     def to_json(self) -> dict[str, Any]:
         """JSON form, with format and version."""

@@ -94,6 +94,7 @@ class Scene:
             scores=scores,
             present=self.panel.present.copy(),
             threshold=THRESHOLD,
+            rows=count,
             machine_panel=self.panel,
             gpu_panel=None,
             phase=self.phase,

@@ -370,9 +370,11 @@ def test_one_bad_gpu_is_named_with_its_machine() -> None:
     gpus.strength[1, row] = 4.0
     gpus.sums.state["total"][FAST, 1, row] = -40.0
     scene.level[2] = 1.5
-    standing = replace(scene.standing(), gpu_panel=gpus)
+    standing = replace(scene.standing(), gpu_panel=gpus, rows=6 + 6 * 4)
     (change,) = scene.decision.step(standing)
     assert (change.alert.machine, change.alert.gpu) == ("m002", 3)
+    stated = MODEL.false_alarm_rate(1.5 * THRESHOLD, 30)
+    assert change.alert.false_alarms_per_job_week == pytest.approx(stated)
     assert [(e.metric, e.gpu) for e in change.alert.evidence] == [("gpu_tensor_active_ratio", 3)]
 
 

@@ -315,6 +315,16 @@ def test_recordings_are_found_at_any_depth_once_and_in_order(tmp_path: Path) -> 
     assert find_recordings([tmp_path / "b", tmp_path]) == wanted
 
 
+def test_links_are_followed_and_lead_to_each_recording_once(tmp_path: Path) -> None:
+    write(tmp_path / "kept" / "one", telemetry(4))
+    chosen = tmp_path / "chosen"
+    chosen.mkdir()
+    (chosen / "first").symlink_to(tmp_path / "kept" / "one")
+    (chosen / "again").symlink_to(tmp_path / "kept" / "one")
+    (chosen / "round").symlink_to(chosen)
+    assert find_recordings([chosen]) == [chosen / "again"]
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
