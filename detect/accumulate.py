@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.fuse import Fusion
+from detect.fuse import EFFORT, Fusion
 from detect.patience import Patience
-from detect.phase import Moment
+from detect.phase import SPINS, Moment
 from detect.residuals import FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.state import PanelState
 from models.evidence_model import MetricScale
 
 Array = NDArray[np.float32]
+WORK = EFFORT | {"power"}
 Rows = slice | NDArray[np.int64]
 
 START = np.array([3.0, 3.5, 3.5, 3.5, 4.0])
@@ -50,6 +51,10 @@ HEAT_MOST = 1.0
 another, which the model of the GPUs decides: alone they name nobody."""
 MAX_STEP_SECONDS = np.array([6.0, 6.0, 6.0, 10.0, 6.0])
 """No sample counts for longer, by test, however rare they are: some must agree."""
+LINGERS, LINGERS_FROM, LINGERS_TO = 0.25, 15.0, 60.0
+"""What counts of more work than the peers' while these rest, between so many seconds. One long
+step is no fault: who lingers in every step is odd in each, whom the job waits for at last, then.
+"""
 REMEMBERED = 0.15
 """What counts of a change just after a rest."""
 EXCURSION_SECONDS = 3.0
@@ -70,7 +75,8 @@ class EvidenceSums:
         self._least_cap = np.inf
         self._most: Array = np.zeros((TESTS, 0), np.float32)
         self._low: Array = np.zeros(0, np.float32)
-        self._high: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._high: Array = np.zeros(0, np.float32)
+        self._lingers: Array = np.zeros(0, np.float32)
         self.fusion = Fusion()
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
@@ -87,7 +93,9 @@ class EvidenceSums:
         self._low = np.array([s.low_counts - 1.0 for s in scales], np.float32)
         families = [self.family(m) for m in metrics]
         # A clock above the others' holds nobody up.
-        self._high = np.array([f != "clock" for f in families], np.bool_)
+        self._high = np.array([f != "clock" for f in families], np.float32)
+        works = [f in WORK and m not in SPINS for f, m in zip(families, metrics, strict=True)]
+        self._lingers = np.where(works, np.float32(LINGERS), self._high)
         most = np.full((TESTS, len(metrics)), np.inf, np.float32)
         most[:, [f == "thermal" for f in families]] = HEAT_MOST
         most[LEVEL, [f == "power" for f in families]] = HEAT_MOST
@@ -131,6 +139,7 @@ class EvidenceSums:
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         if moment.rest_seconds >= LONG_REST_SECONDS:
             cap = cap * LONG_REST
+        lingers = LINGERS_FROM < moment.rest_seconds <= LINGERS_TO
         self._follow_echo(r, tick_seconds)
         for test, total in enumerate(self.state["total"]):
             # Nothing happens to a cell without evidence that looks as usual, as most do.
@@ -139,7 +148,8 @@ class EvidenceSums:
             cells = np.flatnonzero(moves)
             if cells.size:
                 weight = weights.get(test, steps)
-                self._add(r, test, cells, weight, seconds[test], float(cap[test]), far)
+                high = self._lingers if lingers and test != SHAPE else self._high
+                self._add(r, test, cells, weight, high, seconds[test], float(cap[test]), far)
         self.patience.step(r, float(START[SLOW]), tick_seconds, trust, moment.idle)
 
     def _follow_echo(self, r: Residuals, tick_seconds: float) -> None:
@@ -155,14 +165,15 @@ class EvidenceSums:
         test: int,
         cells: NDArray[np.int64],
         weight: Array,
+        high: Array,
         seconds: float,
         most: float,
         far: NDArray[np.bool_],
     ) -> None:
         """One tick of one test in some ``cells``, places in a flattened ``[M, R]``.
 
-        ``weight`` ``[M, R]`` is that of growth; ``most`` bounds the sum, twice as much of the
-        level where that is ``far`` ``[M, R]``.
+        ``weight`` ``[M, R]`` is that of growth, ``high`` ``[M]`` that above the peers; ``most``
+        bounds the sum, twice as much of the level where that is ``far`` ``[M, R]``.
         """
         metrics = cells // weight.shape[1]
         z, valid = r.z[test].reshape(-1)[cells], r.valid.reshape(-1)[cells]
@@ -180,7 +191,7 @@ class EvidenceSums:
             passed = self.state["echo"].reshape(-1)[cells] <= 0
             grow *= passed | (size >= float(START[FAST]))
         grow += self._low[metrics] * np.minimum(grow, 0.0)
-        grow *= (grow < 0) | self._high[metrics]
+        grow *= np.where(grow < 0, np.float32(1.0), high[metrics])
         # Missing is a state of its own: it neither adds nor takes back.
         back = np.abs(within, out=within)
         back -= start

@@ -33,6 +33,8 @@ UNDETERMINED_SECONDS = 180.0
 RIVAL = 0.3
 """Threshold share from which another machine may be what the job waits for."""
 RIVALLED_SILENCE_SECONDS = 90.0
+EXPLAINS_SECONDS = 60.0
+"""An alert explains a standstill that begins so soon after it."""
 
 
 class Decision:
@@ -183,7 +185,7 @@ class Decision:
         """Machines that fell silent while the job stands still."""
         covered = self.open.named()
         new = [i for i in silent if st.machines[i] not in covered]
-        if not new:
+        if not new or self._explained(st):
             return []
         others = np.delete(np.where(st.present, st.scores, 0.0), silent)
         if others.max(initial=0.0) >= RIVAL * st.threshold:
@@ -198,6 +200,13 @@ class Decision:
         if common is not None:
             return [self._open(st, "group", new, shared=common.name, silent=True)]
         return []
+
+    def _explained(self, st: Standing) -> bool:
+        """Whether an alert of a moment ago says already whom this standstill waits for."""
+        began_ns = st.at_ns - int((st.phase.low_seconds + EXPLAINS_SECONDS) * 1e9)
+        return any(
+            item.alert.pages and item.alert.detected_at_ns >= began_ns for item in self.open.items
+        )
 
     def _open(
         self,

@@ -19,7 +19,7 @@ from ingest.catalogue import Catalogue
 from ingest.ticks import Panel, TickBlock
 from models.evidence_model import EvidenceModel
 
-STATE_VERSION = 6
+STATE_VERSION = 7
 SUSPECT_SHARE = 0.3
 MAX_FRAMES = 4096
 
@@ -119,8 +119,18 @@ class EvidenceDetector:
         self.phase.step(self.machine_panel.centre, seconds)
         scores, present = self.machine_panel.score.copy(), self.machine_panel.present
         if block.gpu_panel is not None and self.gpu_panel is not None:
-            gpu_trust = trust[block.gpu_panel.machine]
-            self._step(self.gpu_panel, block.gpu_panel, k, at_ns, seconds, threshold, gpu_trust)
+            machine = block.gpu_panel.machine
+            zeroed = self.machine_panel.faults.zeroed[machine]
+            self._step(
+                self.gpu_panel,
+                block.gpu_panel,
+                k,
+                at_ns,
+                seconds,
+                threshold,
+                trust[machine],
+                zeroed,
+            )
             np.maximum.at(scores, block.gpu_panel.machine, self.gpu_panel.score)
         return scores, present
 
@@ -133,13 +143,15 @@ class EvidenceDetector:
         seconds: float,
         threshold: float,
         trust: NDArray[np.float64],
+        machine_zeroed: NDArray[np.bool_] | None = None,
     ) -> None:
         suspect = evidence.score > SUSPECT_SHARE * threshold
         # Most rows odd at once is the job, not the machines: then everybody learns.
         if 2 * np.count_nonzero(suspect) > suspect.size:
             suspect = np.zeros_like(suspect)
         values = panel.values[:, :, k]
-        evidence.step(values, at_ns, seconds, suspect, trust, self.phase.moment)
+        moment = self.phase.moment
+        evidence.step(values, at_ns, seconds, suspect, trust, moment, machine_zeroed)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""

@@ -164,14 +164,16 @@ class PanelEvidence:
         suspect: NDArray[np.bool_],
         trust: Array,
         moment: Moment,
+        machine_zeroed: NDArray[np.bool_] | None = None,
     ) -> None:
         """One tick of the panel, ``values`` ``[M, R]``; ``suspect`` ``bool [R]``.
 
-        ``trust`` ``[R]`` is that of `EvidenceSums.step`, ``moment`` what the job does.
+        ``trust`` ``[R]`` is that of `EvidenceSums.step`, ``moment`` what the job does,
+        ``machine_zeroed`` that of `TelemetryFaults.mask`.
         """
         s = self.state
         x = values[self._compared]
-        self.faults.mask(x, s["worst_z"], tick_seconds)
+        self.faults.mask(x, s["worst_z"], tick_seconds, machine_zeroed)
         looks = self.residuals.looks
         r = self.residuals.step(x, suspect | self.sums.excursions() if looks else suspect)
         self.centre = np.sinh(np.clip(r.centre, -50, 50)) * self.residuals.state["ref"]

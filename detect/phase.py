@@ -47,6 +47,7 @@ HELD = frozenset({"memory_usage_ratio", "gpu_memory_used_bytes"})
 """Like the processor, what falls when the job's process is gone."""
 RESTART_SECONDS = 20.0
 """A job that was over for so long does not go on: it starts anew."""
+GATHER_SECONDS = 30.0
 OVER = 0.4
 """When spinning is down to this share, and so is a sign of the processes, the job is over."""
 ASLEEP = 0.005
@@ -216,6 +217,19 @@ class JobPhase:
     def longest_gap(self) -> float:
         """Seconds without traffic that may be part of a step."""
         return max(SHORTEST_GAP_SECONDS, 2 * self.usual_gap)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether, after the job was over, some may not have joined it again yet: it has hardly
+        worked, or works without waiting for them.
+        """
+        works = self.low_seconds == 0 and self.restarted_seconds < START_SECONDS
+        return works or self.restarted_seconds < GATHER_SECONDS
+
+    @property
+    def talks(self) -> bool:
+        """Whether traffic between the machines is known, so that `gap_seconds` tells of it."""
+        return bool(self._talk.size)
 
     @property
     def past(self) -> float:

@@ -97,6 +97,7 @@ class PeerResiduals:
         self.past = OwnPast(s)
         self.shape = Shape(s)
         s.add("y", "mr", np.nan, (2,), dtype=np.float32)
+        s.add("middle", "m", np.nan, (2,), dtype=np.float32)
         s.add("band", "m", np.nan, (1,))
         s.add("drift", "mr", 0.0, dtype=np.float32)
         s.add("apart", "mr", False, dtype=np.bool_)
@@ -165,7 +166,9 @@ class PeerResiduals:
             np.copyto(own, np.nan, where=~present)
             np.copyto(g, np.nan, where=~valid)
         self.shape.follow(g, valid, every, peers)
-        centre = median(own, peers).astype(np.float64)
+        middle = median(own, peers)
+        self._carry(middle, present, everywhere)
+        centre = middle.astype(np.float64)
         low, high = self._slack(centre[FAST])
 
         away = own[FAST] - _column(centre[FAST])
@@ -188,6 +191,18 @@ class PeerResiduals:
         self._seconds += self._tick_seconds
         self._ticks += 1
         return Residuals(z, valid, s["established"], centre[FAST])
+
+    def _carry(self, middle: Array, present: Mask, everywhere: bool) -> None:
+        """Rows that are missing keep their distance to the ``middle`` ``[2, M]``: what the job did
+        meanwhile is no difference when they come back.
+        """
+        s = self.state
+        before, known = s["middle"], np.isfinite(middle)
+        if not everywhere:
+            moved = np.where(known & np.isfinite(before), middle - before, np.float32(0.0))
+            if moved.any():
+                s["y"] += moved[:, :, None] * ~present
+        s["middle"] = np.where(known, middle, before)
 
     def _slack(self, centre: Vector) -> tuple[Vector, Vector]:
         """Lowest and highest fast centre ``[M]`` within the clocks' slack, ignoring NaN."""
@@ -264,6 +279,7 @@ class PeerResiduals:
         change, factor = grown
         column = factor[:, None]
         s["y"][:, change] = re_expressed(s["y"][:, change], column)
+        s["middle"][:, change] = re_expressed(s["middle"][:, change], factor)
         band = s["band"]
         centre = np.where(np.isfinite(band[-1]), band[-1], 0.0)[change]
         band[:, change] = re_expressed(band[:, change], factor)

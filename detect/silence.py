@@ -20,9 +20,13 @@ UNSURE_STANDSTILL_SECONDS = 60.0
 YOUNG_SECONDS = 300.0
 APART_SECONDS = 5.0
 LONGEST_REST_SECONDS = 60.0
-BEFORE_SECONDS = 60.0
-AFTER_SECONDS = 90.0
-"""So long before the standstill, or after it, a machine that causes it may have fallen silent."""
+LONGER = 1.3
+"""Times the longest rest from which a rest is another one."""
+BEFORE_SECONDS, LONG_BEFORE_SECONDS = 15.0, 60.0
+"""So long before the last traffic a machine that causes the standstill may have fallen silent, or,
+if the standstill is a long one (or nothing shows the traffic), before that began."""
+AFTER_SECONDS = 20.0
+"""So long after it began. Two ticks more."""
 
 
 class Silence:
@@ -50,16 +54,20 @@ class Silence:
         s["missing"] = np.where(dark & s["seen"], s["missing"] + st.tick_seconds, 0.0)
         standstill = st.phase.low_seconds
         # A rest like those before stands for nothing.
-        usual = min(st.phase.longest_idle, LONGEST_REST_SECONDS)
+        usual = min(LONGER * st.phase.longest_idle, LONGEST_REST_SECONDS)
         unsure = st.phase.blind or st.phase.run_seconds < YOUNG_SECONDS
         least = UNSURE_STANDSTILL_SECONDS if unsure else STANDSTILL_SECONDS
         if standstill < max(least, STANDSTILL_TICKS * st.tick_seconds, usual):
             return []
         need = max(SILENT_SECONDS, SILENT_TICKS * st.tick_seconds)
         missing = s["missing"]
-        # No job goes on for long after one of its machines.
-        before, after = missing - standstill, standstill - missing
-        silent = (before <= BEFORE_SECONDS) & (after <= AFTER_SECONDS)
+        # No job goes on for long after one of its machines; one that is over waits for nobody.
+        slack = 2 * st.tick_seconds
+        silent = missing - standstill <= LONG_BEFORE_SECONDS
+        if st.phase.talks and standstill < UNSURE_STANDSTILL_SECONDS:
+            silent = missing - st.phase.gap_seconds <= BEFORE_SECONDS + slack
+        after = APART_SECONDS if st.phase.name == "over" else AFTER_SECONDS
+        silent &= standstill - missing <= after + slack
         if not (missing[silent] >= need).any():
             return []
         # Who fell silent with the first is named with it.

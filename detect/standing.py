@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,9 @@ class Standing:
 
 
 def explained(st: Standing, i: int, catalogue: Catalogue) -> Explanation:
-    """Machine ``i``; from its GPU row when one GPU says more than the whole machine."""
+    """Machine ``i``; from its GPU row when a GPU says more than the whole machine, and naming that
+    GPU when few of them do.
+    """
     g = st.gpu_panel
     if g is not None:
         rows = np.flatnonzero(g.machine == i)
@@ -49,6 +51,10 @@ def explained(st: Standing, i: int, catalogue: Catalogue) -> Explanation:
             scores = g.score[rows]
             worst = int(rows[int(np.argmax(scores))])
             few = (scores >= 0.5 * scores.max()).sum() * 2 <= rows.size or rows.size == 1
-            if few and g.score[worst] > st.machine_panel.score[i]:
-                return explain(g, worst, catalogue)
+            if g.score[worst] > st.machine_panel.score[i]:
+                found = explain(g, worst, catalogue)
+                if few:
+                    return found
+                own = explain(st.machine_panel, i, catalogue)
+                return own if own.evidence else replace(found, gpu=None)
     return explain(st.machine_panel, i, catalogue)

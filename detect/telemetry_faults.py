@@ -21,6 +21,8 @@ Mask = NDArray[np.bool_]
 FROZEN_SECONDS = 5.0
 FROZEN_TICKS = 3
 QUIET_Z = 3.0
+WHOLE, WHOLE_FIELDS = 0.7, 4
+"""Share, and least number, of the fields above zero for a row to be frozen whole."""
 PROFILED = frozenset({"compute", "pcie", "nvlink"})
 EXPORTERS = 2
 """The GPUs' and the host's: they run, and freeze, each for itself."""
@@ -51,6 +53,8 @@ class TelemetryFaults:
         self._never: Mask = np.zeros(0, np.bool_)
         self._inlet: Mask = np.zeros(0, np.bool_)
         self._exporters: tuple[Mask, ...] = ()
+        self.zeroed: Mask = np.zeros(0, np.bool_)
+        """``bool [R]``: at the last tick the profiling fields were zero and masked for that."""
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
         """Follow the roster."""
@@ -79,14 +83,23 @@ class TelemetryFaults:
         self._inlet = self._power & ~of_gpus
         self._never = of_gpus & np.array([f in NEVER_ZERO for f in families], np.bool_)
 
-    def mask(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> Array:
+    def mask(
+        self,
+        x: Array,
+        worst_z: NDArray[np.floating],
+        tick_seconds: float,
+        machine_zeroed: Mask | None = None,
+    ) -> Array:
         """Make unusable values of ``x`` ``[M, R]`` NaN, in place; returns it.
 
         ``worst_z`` ``[R]`` is each row's largest fast ``|z|`` at the last tick: a value that
         froze while in line with the peers is the exporter's, one that jumped first is real.
+        ``machine_zeroed`` ``bool [R]``, of GPUs: `zeroed` of their machines.
         """
         self._mask_impossible(x)
-        self._mask_zeroed(x, tick_seconds)
+        self.zeroed = self._zeroed(x, tick_seconds, machine_zeroed)
+        if self.zeroed.any():
+            x[np.ix_(self._profiled, self.zeroed)] = np.nan
         self._mask_frozen(x, worst_z, tick_seconds)
         self._mask_never_measured(x)
         return x
@@ -95,7 +108,8 @@ class TelemetryFaults:
         """All that moves as a rule stands still, of the GPUs' or of the host's.
 
         A counter that is no longer read has a rate of zero, so falling to zero is no movement
-        while another value stands still above zero.
+        while another value stands still above zero. Where nearly all of both stands still above
+        zero it does not matter how odd it is: no machine, dead or alive, is so quiet.
         """
         s = self.state
         last = s["last"]
@@ -110,20 +124,28 @@ class TelemetryFaults:
         nonzero = x != 0
         moved = changed & nonzero
         np.copyto(last, x, where=True if present.all() else present)
+        whole = np.ones(x.shape[1], np.bool_)
+        left = np.zeros(x.shape[1], np.int64)
         for of, same, calm in zip(self._exporters, s["same"], s["calm"], strict=True):
             fields = np.flatnonzero(of & lively)
             stands = ~moved[fields].any(axis=0)
             if not stands.any():
                 # As a rule: something moves on every row.
                 same.fill(0.0)
+                whole[:] = False
                 continue
             still = nonzero[fields] & present[fields]
             still &= ~changed[fields]
-            stands &= still.any(axis=0)
+            count = np.count_nonzero(still, axis=0)
+            stands &= count > 0
+            whole &= stands & (count >= WHOLE * fields.size)
+            left += count
             np.copyto(calm, worst_z < QUIET_Z, where=stands & (same == 0))
             same += 1
             same *= stands
-            frozen = (same >= need) & calm
+        whole &= left >= WHOLE_FIELDS
+        for of, same, calm in zip(self._exporters, s["same"], s["calm"], strict=True):
+            frozen = (same >= need) & (calm | whole)
             if frozen.any():
                 x[np.ix_(of, frozen)] = np.nan
 
@@ -144,32 +166,35 @@ class TelemetryFaults:
         if zeroed.any():
             x[np.ix_(self._exporters[0], zeroed)] = np.nan
 
-    def _mask_zeroed(self, x: Array, tick_seconds: float) -> None:
-        """All profiling fields zero while the machine works as its peers do.
+    def _zeroed(self, x: Array, tick_seconds: float, machine_zeroed: Mask | None) -> Mask:
+        """Rows ``bool [R]``: all profiling fields zero while the machine works as its peers do.
 
-        Its power tells, or where that is unknown its traffic with the others.
+        Its power tells, or where that is unknown its traffic with the others; a GPU that has
+        neither shares what was found of its machine.
         """
-        still = self.state["still"]
-        if self._profiled.sum() < 2 or not (self._power | self._traffic).any():
-            return
+        still, nobody = self.state["still"], np.zeros(x.shape[1], np.bool_)
+        if self._profiled.sum() < 2:
+            return nobody
         # Mostly the first field alone says that no row is dark.
         if (np.abs(x[int(self._profiled.argmax())]) > 0).all():
             still.fill(0.0)
-            return
+            return nobody
         fields = x[self._profiled]
         dark = np.asarray(~(np.abs(fields) > 0).any(axis=0))
         dark &= np.isfinite(fields).any(axis=0)
         if not dark.any() or dark.all():
             still.fill(0.0)
-            return
+            return nobody
         metered = np.isfinite(x[self._power]).any(axis=0)
         sends = self._like_peers(x[self._traffic], dark, TRAFFIC_LIKE_PEERS)
         still += tick_seconds
         still[sends | ~dark] = 0.0
         sends = still < TRAFFIC_SECONDS
         sends &= np.isfinite(x[self._traffic]).any(axis=0)
+        if machine_zeroed is not None:
+            sends |= machine_zeroed
         draws = self._like_peers(x[self._power], dark, POWER_LIKE_PEERS)
-        x[np.ix_(self._profiled, dark & np.where(metered, draws, sends))] = np.nan
+        return np.asarray(dark & np.where(metered, draws, sends))
 
     @staticmethod
     def _like_peers(values: Array, dark: Mask, share: float) -> Mask:

@@ -54,6 +54,10 @@ class Signs(Protocol):
         """Has lost the job's process."""
 
     @property
+    def dark(self) -> NDArray[np.bool_]:
+        """Misses much of what it used to send."""
+
+    @property
     def alive(self) -> NDArray[np.bool_]:
         """Visibly has it."""
 
@@ -94,7 +98,13 @@ class Trust:
         trust = general * self._at_rest(phase, signs)
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
         trust = np.where(excused, np.minimum(WRITING, trust), trust)
-        return trust if name == "over" else np.where(signs.gone, np.maximum(GONE, trust), trust)
+        if name in ("running", "starting") and not phase.moment.held_up:
+            # Its exporters are at fault while the job goes on: so may be what is left of them.
+            trust = np.where(signs.dark, ASIDE * trust, trust)
+        if name == "over" or phase.gathers:
+            # Nobody has a process, or not everybody has one yet.
+            return trust
+        return np.where(signs.gone, np.maximum(GONE, trust), trust)
 
     def _at_rest(self, phase: JobPhase, signs: Signs) -> NDArray[np.float64]:
         """``[N]``: less than 1 while the job rests or evaluates, more than 1 when it stalls."""

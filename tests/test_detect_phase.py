@@ -20,6 +20,9 @@ from detect.phase import (
     JobPhase,
 )
 from detect.silence import (
+    AFTER_SECONDS,
+    BEFORE_SECONDS,
+    LONGER,
     SILENT_SECONDS,
     STANDSTILL_TICKS,
     UNSURE_STANDSTILL_SECONDS,
@@ -69,6 +72,7 @@ class Seen:
     gone: NDArray[np.bool_] = field(default_factory=rows)
     alive: NDArray[np.bool_] = field(default_factory=rows)
     writes_little: NDArray[np.bool_] = field(default_factory=rows)
+    dark: NDArray[np.bool_] = field(default_factory=rows)
 
 
 NOTHING = Seen()
@@ -363,6 +367,27 @@ def test_a_job_that_was_over_for_a_while_starts_anew() -> None:
     assert job.does(WORK, 20) == "running"
 
 
+def test_after_a_restart_not_everybody_has_a_process_at_once() -> None:
+    job = started()
+    job.does(OVER, 40)
+    late = Seen(gone=rows(1))
+    job.does(WAIT, 10, late)
+    assert job.weight[1] == STARTING
+    job.does(WORK, 100, late)
+    assert job.weight[1] == STARTING
+    # Now the job waits, long after it began again.
+    job.does(WAIT, 10, late)
+    assert job.weight[1] == GONE
+
+
+def test_what_is_left_of_a_machine_that_misses_much_counts_little_while_the_job_runs() -> None:
+    job = started()
+    job.does(WORK, 2, Seen(dark=rows(1)))
+    assert job.weight.tolist() == [1.0, ASIDE, 1.0]
+    job.does(WAIT, 2, Seen(dark=rows(1)))
+    assert job.weight.tolist() == [FIRST_IDLE[0]] * 3
+
+
 SLOWED = (0.3, 0.9, 0.42, 6.7)
 
 
@@ -503,8 +528,8 @@ def test_a_standstill_of_few_samples_is_none() -> None:
 
 def test_silence_in_a_rest_like_those_before_says_nothing_yet() -> None:
     scene = seen(6)
-    scene.phase.longest_idle = 55.0
-    assert quiet(scene, 2, seconds=54, stands=True) == []
+    scene.phase.longest_idle = 40.0
+    assert quiet(scene, 2, seconds=int(40 * LONGER) - 1, stands=True) == []
     assert quiet(scene, 2, seconds=2, stands=True) == [2]
 
 
@@ -520,6 +545,55 @@ def test_silence_long_before_the_standstill_is_an_agents_trouble() -> None:
     scene = seen(6)
     quiet(scene, 2, seconds=300, stands=False)
     assert quiet(scene, 2, seconds=100, stands=True) == []
+
+
+def talking(scene: Scene, *which: int, seconds: int, stands: bool) -> list[int]:
+    """`quiet` in a job whose traffic is known, and stops as the job does."""
+    scene.phase.reindex(METRICS)
+    found: list[int] = []
+    for _ in range(seconds):
+        scene.phase.gap_seconds = scene.phase.gap_seconds + 1.0 if stands else 0.0
+        found = quiet(scene, *which, seconds=1, stands=stands)
+    return found
+
+
+def test_a_machine_without_which_the_others_went_on_talking_stopped_nobody() -> None:
+    scene = seen(6)
+    talking(scene, 2, seconds=int(BEFORE_SECONDS) + 5, stands=False)
+    assert talking(scene, 2, seconds=int(UNSURE_STANDSTILL_SECONDS) - 1, stands=True) == []
+    # A standstill that lasts has a reason, and there is no other.
+    assert talking(scene, 2, seconds=1, stands=True) == [2]
+
+
+def test_long_steps_go_on_without_talk_for_a_while() -> None:
+    scene = seen(6)
+    talking(scene, 2, seconds=5, stands=False)
+    scene.phase.gap_seconds = 30.0
+    quiet(scene, 2, seconds=30, stands=False)
+    assert talking(scene, 2, seconds=25, stands=True) == [2]
+
+
+def test_who_falls_silent_in_the_middle_of_a_standstill_did_not_cause_it() -> None:
+    scene = seen(6)
+    quiet(scene, seconds=int(AFTER_SECONDS) + 5, stands=True)
+    assert quiet(scene, 2, seconds=200, stands=True) == []
+
+
+def test_a_job_that_is_over_waits_for_nobody() -> None:
+    scene = seen(6)
+    scene.phase.over = True
+    quiet(scene, seconds=12, stands=True)
+    assert quiet(scene, 2, seconds=200, stands=True) == []
+
+
+def test_a_standstill_that_an_alert_explains_blames_no_silent_machine() -> None:
+    scene = seen(6)
+    scene.level[4] = 1.5
+    assert told(scene.passes()) == [("opened", "machine", ("m004",))]
+    for _ in range(200):
+        scene.panel.state["dark"] = np.isin(np.arange(6), [2])
+        scene.phase.low_seconds += 1.0
+        assert [c for c in scene.passes() if c.kind == "opened"] == []
 
 
 def test_most_machines_silent_at_once_are_a_collectors_trouble() -> None:

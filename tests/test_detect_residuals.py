@@ -124,6 +124,15 @@ def test_a_row_that_comes_back_is_compared_with_its_own_past() -> None:
     assert max(abs(r.z[FAST, 0, 7]) for r in said[440:]) < START[FAST]
 
 
+def test_what_the_job_did_while_a_row_was_missing_is_no_difference_when_it_is_back() -> None:
+    values = noisy(levels([100.0] * 8), 500, 0.005, seed=6)
+    values[0, :, 400:440] *= 0.02
+    values[0, 7, 395:441] = np.nan
+    said = after(tracker(1, 8), values)
+    apart = [np.abs(r.z[[FAST, SLOW], 0, 7]).max() for r in said[441:]]
+    assert max(apart) < START[SLOW]
+
+
 def test_a_larger_reference_re_expresses_what_was_learned_without_a_jump() -> None:
     growth = np.exp(np.linspace(0.0, np.log(32.0), 400))
     values = noisy(levels([100.0] * 7 + [140.0]), 700, 0.002, seed=7)

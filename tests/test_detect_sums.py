@@ -16,6 +16,9 @@ from detect.accumulate import (
     HEAT_MOST,
     HELD_UP_CAP,
     LEAK_SECONDS,
+    LINGERS,
+    LINGERS_FROM,
+    LINGERS_TO,
     LONG_REST,
     LONG_REST_SECONDS,
     REMEMBERED,
@@ -118,6 +121,19 @@ def test_what_is_remembered_of_a_rest_hardly_counts() -> None:
         sums.step(residuals(one(0, 2, 50.0)), 1.0, np.ones(ROWS), Moment(back=True))
     assert sums.state["total"][FAST, 0, 2] == pytest.approx(10 * REMEMBERED, abs=0.1)
     assert REMEMBERED < 0.5
+
+
+def test_one_that_works_on_while_its_peers_rest_is_given_time() -> None:
+    def gathered(z: float, rest: float) -> float:
+        sums = fresh()
+        for second in range(20):
+            moment = Moment(rest_seconds=rest + second)
+            sums.step(residuals(one(1, 2, z)), 1.0, np.ones(ROWS), moment)
+        return abs(float(sums.state["total"][FAST, 1, 2]))
+
+    assert gathered(50.0, LINGERS_FROM + 1) == pytest.approx(20 * LINGERS, rel=0.05)
+    for z, rest in ((-50.0, LINGERS_FROM + 1), (50.0, 1.0 - 20.0), (50.0, LINGERS_TO + 1)):
+        assert gathered(z, rest) == pytest.approx(20.0, rel=0.05)
 
 
 def test_the_other_direction_takes_back_before_it_adds() -> None:

@@ -93,6 +93,19 @@ def test_a_machine_that_jumped_before_it_stood_still_is_real() -> None:
     assert np.isfinite(masked(values, z)[[CPU, POWER], 1]).all()
 
 
+def test_a_row_frozen_whole_is_missing_however_odd_it_froze() -> None:
+    values = healthy(60)
+    values[:, 1, 30:] = 0.3 * values[:, 1, 30:31]
+    z = np.zeros((ROWS, 60))
+    z[1, 30:] = 12.0
+    left = masked(values, z)
+    assert np.isnan(left[:, 1, 36:]).all()
+    assert np.isfinite(left[:, [0, 2, 3, 4, 5]]).all()
+    # What only the GPUs' exporter repeats may be true of GPUs that stand still.
+    values[CPU] = healthy(60)[CPU]
+    assert np.isfinite(masked(values, z)).all()
+
+
 def test_a_frozen_row_that_moves_again_is_back() -> None:
     values = frozen(30, 80)
     values[:, 1, 60:] = healthy(80)[:, 1, 60:]
@@ -166,6 +179,20 @@ def inlet(**zero: int) -> Array:
     for metric, at in zero.items():
         values[INLET.index(metric), 1, at:] = 0.0
     return values
+
+
+def test_gpus_without_power_or_traffic_share_what_was_found_of_their_machine() -> None:
+    metrics = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_temperature_celsius")
+    faults = TelemetryFaults(family, lambda metric: CATALOGUE.metric(metric).scope)
+    faults.reindex(metrics, tuple(f"m{i}" for i in range(ROWS)))
+    faults.mask(np.tile([[0.9], [0.5], [60.0]], ROWS), np.zeros(ROWS), 1.0)
+    x = np.tile([[0.9], [0.5], [60.0]], ROWS)
+    x[:2, 1:3] = 0.0
+    machine_zeroed = np.arange(ROWS) == 1
+    left = faults.mask(x, np.zeros(ROWS), 1.0, machine_zeroed)
+    assert np.isnan(left[:2, 1]).all()
+    assert np.isfinite(left[:, 2:]).all()
+    assert faults.zeroed.tolist() == machine_zeroed.tolist()
 
 
 def test_a_machine_that_sends_anything_draws_something() -> None:
