@@ -271,7 +271,7 @@ def test_a_machine_that_visibly_lives_is_trusted_less_in_the_first_rest() -> Non
 def test_a_machine_that_visibly_writes_nothing_saves_no_state() -> None:
     job = started()
     job.does(WAIT, 2, Seen(alive=rows(0, 1), writes_little=rows(1)))
-    assert job.weight.tolist() == [FIRST_IDLE[0] ** 2, FIRST_IDLE[0], FIRST_IDLE[0]]
+    assert job.weight.tolist() == [FIRST_IDLE[0] ** 2, 1.0, FIRST_IDLE[0]]
 
 
 def test_less_power_for_no_less_activity_is_waiting() -> None:
