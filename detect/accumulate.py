@@ -148,7 +148,7 @@ class EvidenceSums:
             cells = np.flatnonzero(moves)
             if cells.size:
                 weight = weights.get(test, steps)
-                high = self._lingers if lingers and test != SHAPE else self._high
+                high = self._lingers if lingers and test in (FAST, SLOW) else self._high
                 self._add(r, test, cells, weight, high, seconds[test], float(cap[test]), far)
         self.patience.step(r, float(START[SLOW]), tick_seconds, trust, moment.idle)
 

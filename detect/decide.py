@@ -34,7 +34,7 @@ RIVAL = 0.3
 """Threshold share from which another machine may be what the job waits for."""
 RIVALLED_SILENCE_SECONDS = 90.0
 EXPLAINS_SECONDS = 60.0
-"""An alert explains a standstill that begins so soon after it."""
+"""An alert may explain a standstill that began at most so long after it."""
 
 
 class Decision:
@@ -185,10 +185,10 @@ class Decision:
         """Machines that fell silent while the job stands still."""
         covered = self.open.named()
         new = [i for i in silent if st.machines[i] not in covered]
-        if not new or self._explained(st):
+        if not new:
             return []
         others = np.delete(np.where(st.present, st.scores, 0.0), silent)
-        if others.max(initial=0.0) >= RIVAL * st.threshold:
+        if others.max(initial=0.0) >= RIVAL * st.threshold or self._explained(st):
             # The job may wait for that one, and this one's agent only pauses.
             missing = self.silence.state["missing"]
             new = [i for i in new if missing[i] >= RIVALLED_SILENCE_SECONDS]
@@ -202,10 +202,13 @@ class Decision:
         return []
 
     def _explained(self, st: Standing) -> bool:
-        """Whether an alert of a moment ago says already whom this standstill waits for."""
+        """Whether an open alert says already whom this standstill may wait for."""
         began_ns = st.at_ns - int((st.phase.low_seconds + EXPLAINS_SECONDS) * 1e9)
         return any(
-            item.alert.pages and item.alert.detected_at_ns >= began_ns for item in self.open.items
+            item.alert.pages
+            and item.alert.manifestation != "silent"
+            and item.alert.detected_at_ns >= began_ns
+            for item in self.open.items
         )
 
     def _open(

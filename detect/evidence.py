@@ -14,6 +14,7 @@ from detect.detector import ScoreFrame, State
 from detect.panel import PanelEvidence
 from detect.phase import JobPhase
 from detect.standing import Standing
+from detect.telemetry_faults import Found
 from detect.trust import Trust
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel, TickBlock
@@ -120,7 +121,7 @@ class EvidenceDetector:
         scores, present = self.machine_panel.score.copy(), self.machine_panel.present
         if block.gpu_panel is not None and self.gpu_panel is not None:
             machine = block.gpu_panel.machine
-            zeroed = self.machine_panel.faults.zeroed[machine]
+            found = self.machine_panel.faults.found.of(machine)
             self._step(
                 self.gpu_panel,
                 block.gpu_panel,
@@ -129,7 +130,7 @@ class EvidenceDetector:
                 seconds,
                 threshold,
                 trust[machine],
-                zeroed,
+                found,
             )
             np.maximum.at(scores, block.gpu_panel.machine, self.gpu_panel.score)
         return scores, present
@@ -143,7 +144,7 @@ class EvidenceDetector:
         seconds: float,
         threshold: float,
         trust: NDArray[np.float64],
-        machine_zeroed: NDArray[np.bool_] | None = None,
+        of_machine: Found | None = None,
     ) -> None:
         suspect = evidence.score > SUSPECT_SHARE * threshold
         # Most rows odd at once is the job, not the machines: then everybody learns.
@@ -151,7 +152,7 @@ class EvidenceDetector:
             suspect = np.zeros_like(suspect)
         values = panel.values[:, :, k]
         moment = self.phase.moment
-        evidence.step(values, at_ns, seconds, suspect, trust, moment, machine_zeroed)
+        evidence.step(values, at_ns, seconds, suspect, trust, moment, of_machine)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""

@@ -14,7 +14,7 @@ from detect.fuse import EFFORT
 from detect.phase import Moment
 from detect.residuals import FAST, PeerResiduals, Residuals
 from detect.state import PanelState
-from detect.telemetry_faults import TelemetryFaults
+from detect.telemetry_faults import Found, TelemetryFaults
 from detect.trust import WRITES, WRITES_LITTLE_Z, WRITING_Z
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel
@@ -164,16 +164,16 @@ class PanelEvidence:
         suspect: NDArray[np.bool_],
         trust: Array,
         moment: Moment,
-        machine_zeroed: NDArray[np.bool_] | None = None,
+        of_machine: Found | None = None,
     ) -> None:
         """One tick of the panel, ``values`` ``[M, R]``; ``suspect`` ``bool [R]``.
 
         ``trust`` ``[R]`` is that of `EvidenceSums.step`, ``moment`` what the job does,
-        ``machine_zeroed`` that of `TelemetryFaults.mask`.
+        ``of_machine`` that of `TelemetryFaults.mask`.
         """
         s = self.state
         x = values[self._compared]
-        self.faults.mask(x, s["worst_z"], tick_seconds, machine_zeroed)
+        self.faults.mask(x, s["worst_z"], tick_seconds, of_machine)
         looks = self.residuals.looks
         r = self.residuals.step(x, suspect | self.sums.excursions() if looks else suspect)
         self.centre = np.sinh(np.clip(r.centre, -50, 50)) * self.residuals.state["ref"]

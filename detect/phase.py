@@ -48,6 +48,7 @@ HELD = frozenset({"memory_usage_ratio", "gpu_memory_used_bytes"})
 RESTART_SECONDS = 20.0
 """A job that was over for so long does not go on: it starts anew."""
 GATHER_SECONDS = 30.0
+"""Work after a new start before which some may not have joined, for `START_SECONDS` at most."""
 OVER = 0.4
 """When spinning is down to this share, and so is a sign of the processes, the job is over."""
 ASLEEP = 0.005
@@ -108,6 +109,8 @@ class JobPhase:
         self.over_seconds = 0.0
         self.restarted_seconds = START_SECONDS
         """Seconds of work since the last new start."""
+        self.since_over_seconds = START_SECONDS
+        """Seconds of any kind since the job was last over for so long that it starts anew."""
         self.pace = Pace()
         self.blind = False
         """Nothing but the power shows whether the job makes progress."""
@@ -200,9 +203,10 @@ class JobPhase:
         self.low_seconds = self.low_seconds + tick_seconds if low else 0.0
         self.over_seconds = self.over_seconds + tick_seconds if low and self.over else 0.0
         if self.over_seconds >= RESTART_SECONDS:
-            self.restarted_seconds = 0.0
+            self.restarted_seconds = self.since_over_seconds = 0.0
         elif not low:
             self.restarted_seconds = min(self.restarted_seconds + tick_seconds, START_SECONDS)
+        self.since_over_seconds = min(self.since_over_seconds + tick_seconds, START_SECONDS)
         # Steps may rest as well, each time for as long.
         rests = self.low_seconds > self.longest_gap or self.name in ("evaluating", "over")
         self.back_seconds = 0.0 if rests else min(self.back_seconds + tick_seconds, BACK_SECONDS)
@@ -223,8 +227,9 @@ class JobPhase:
         """Whether, after the job was over, some may not have joined it again yet: it has hardly
         worked, or works without waiting for them.
         """
-        works = self.low_seconds == 0 and self.restarted_seconds < START_SECONDS
-        return works or self.restarted_seconds < GATHER_SECONDS
+        if self.low_seconds == 0:
+            return self.restarted_seconds < START_SECONDS
+        return self.since_over_seconds < START_SECONDS and self.restarted_seconds < GATHER_SECONDS
 
     @property
     def talks(self) -> bool:
@@ -279,6 +284,7 @@ class JobPhase:
             "over": self.over,
             "over_seconds": self.over_seconds,
             "restarted_seconds": self.restarted_seconds,
+            "since_over_seconds": self.since_over_seconds,
             "pace": self.pace.snapshot(),
         }
 

@@ -167,7 +167,9 @@ class PeerResiduals:
             np.copyto(g, np.nan, where=~valid)
         self.shape.follow(g, valid, every, peers)
         middle = median(own, peers)
-        self._carry(middle, present, everywhere)
+        if not everywhere:
+            self._carry(middle, present, enough)
+        s["middle"] = np.where(enough, middle, s["middle"])
         centre = middle.astype(np.float64)
         low, high = self._slack(centre[FAST])
 
@@ -192,17 +194,14 @@ class PeerResiduals:
         self._ticks += 1
         return Residuals(z, valid, s["established"], centre[FAST])
 
-    def _carry(self, middle: Array, present: Mask, everywhere: bool) -> None:
-        """Rows that are missing keep their distance to the ``middle`` ``[2, M]``: what the job did
-        meanwhile is no difference when they come back.
+    def _carry(self, middle: Array, present: Mask, enough: Mask) -> None:
+        """Rows that are missing keep their distance to the ``middle`` ``[2, M]`` of ``enough``
+        others: what the job did meanwhile is no difference when they come back.
         """
-        s = self.state
-        before, known = s["middle"], np.isfinite(middle)
-        if not everywhere:
-            moved = np.where(known & np.isfinite(before), middle - before, np.float32(0.0))
-            if moved.any():
-                s["y"] += moved[:, :, None] * ~present
-        s["middle"] = np.where(known, middle, before)
+        before = self.state["middle"]
+        moved = np.where(enough & np.isfinite(before), middle - before, np.float32(0.0))
+        if moved.any():
+            self.state["y"] += moved[:, :, None] * ~present
 
     def _slack(self, centre: Vector) -> tuple[Vector, Vector]:
         """Lowest and highest fast centre ``[M]`` within the clocks' slack, ignoring NaN."""

@@ -16,6 +16,8 @@ ODD = 0.5
 """Share of the threshold from which a machine counts as odd."""
 CLEAR = 1.5
 """A machine this many times ahead of the next is named at once."""
+MOSTLY_GPUS = 2.0
+"""Times the score of the machine's own row from which most of its GPUs explain it better."""
 FEW = 0.3
 """Share of the machines that may be named one by one."""
 
@@ -41,8 +43,8 @@ class Standing:
 
 
 def explained(st: Standing, i: int, catalogue: Catalogue) -> Explanation:
-    """Machine ``i``; from its GPU row when a GPU says more than the whole machine, and naming that
-    GPU when few of them do.
+    """Machine ``i``; from its worst GPU's row when few GPUs say more than the whole machine, and
+    that one is named, or when most say much more, and none is.
     """
     g = st.gpu_panel
     if g is not None:
@@ -51,10 +53,11 @@ def explained(st: Standing, i: int, catalogue: Catalogue) -> Explanation:
             scores = g.score[rows]
             worst = int(rows[int(np.argmax(scores))])
             few = (scores >= 0.5 * scores.max()).sum() * 2 <= rows.size or rows.size == 1
-            if g.score[worst] > st.machine_panel.score[i]:
+            own = st.machine_panel.score[i]
+            if few and g.score[worst] > own:
+                return explain(g, worst, catalogue)
+            if g.score[worst] > MOSTLY_GPUS * own:
                 found = explain(g, worst, catalogue)
-                if few:
-                    return found
-                own = explain(st.machine_panel, i, catalogue)
-                return own if own.evidence else replace(found, gpu=None)
+                evidence = tuple(replace(one, gpu=None) for one in found.evidence)
+                return replace(found, gpu=None, evidence=evidence)
     return explain(st.machine_panel, i, catalogue)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ FROZEN_SECONDS = 5.0
 FROZEN_TICKS = 3
 QUIET_Z = 3.0
 WHOLE, WHOLE_FIELDS = 0.7, 4
-"""Share, and least number, of the fields above zero for a row to be frozen whole."""
+"""Share of each exporter's fields that move as a rule, and number of all, that must repeat a value
+above zero for a row to be frozen whole."""
 PROFILED = frozenset({"compute", "pcie", "nvlink"})
 EXPORTERS = 2
 """The GPUs' and the host's: they run, and freeze, each for itself."""
@@ -32,6 +33,19 @@ TRAFFIC_SECONDS = 10.0
 """So long a machine that works may send nothing, between two bursts of its steps."""
 NEVER_ZERO = frozenset({"power", "thermal"})
 """Families in which a GPU that is there is never at nothing."""
+
+
+class Found(NamedTuple):
+    """Rows, ``bool [R]`` each, whose profiling fields were ``zeroed``, and that were ``frozen``
+    whole: both are missing now.
+    """
+
+    zeroed: Mask
+    frozen: Mask
+
+    def of(self, rows: NDArray[np.int64]) -> Found:
+        """The same of some rows, in their order."""
+        return Found(self.zeroed[rows], self.frozen[rows])
 
 
 class TelemetryFaults:
@@ -53,8 +67,8 @@ class TelemetryFaults:
         self._never: Mask = np.zeros(0, np.bool_)
         self._inlet: Mask = np.zeros(0, np.bool_)
         self._exporters: tuple[Mask, ...] = ()
-        self.zeroed: Mask = np.zeros(0, np.bool_)
-        """``bool [R]``: at the last tick the profiling fields were zero and masked for that."""
+        self.found = Found(np.zeros(0, np.bool_), np.zeros(0, np.bool_))
+        """At the last tick."""
 
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
         """Follow the roster."""
@@ -88,28 +102,32 @@ class TelemetryFaults:
         x: Array,
         worst_z: NDArray[np.floating],
         tick_seconds: float,
-        machine_zeroed: Mask | None = None,
+        of_machine: Found | None = None,
     ) -> Array:
         """Make unusable values of ``x`` ``[M, R]`` NaN, in place; returns it.
 
         ``worst_z`` ``[R]`` is each row's largest fast ``|z|`` at the last tick: a value that
         froze while in line with the peers is the exporter's, one that jumped first is real.
-        ``machine_zeroed`` ``bool [R]``, of GPUs: `zeroed` of their machines.
+        ``of_machine``, of GPUs: what was found of their machines.
         """
         self._mask_impossible(x)
-        self.zeroed = self._zeroed(x, tick_seconds, machine_zeroed)
-        if self.zeroed.any():
-            x[np.ix_(self._profiled, self.zeroed)] = np.nan
-        self._mask_frozen(x, worst_z, tick_seconds)
+        zeroed = self._zeroed(x, tick_seconds, of_machine)
+        if zeroed.any():
+            x[np.ix_(self._profiled, zeroed)] = np.nan
+        frozen = self._mask_frozen(x, worst_z, tick_seconds)
+        self.found = Found(zeroed, frozen)
+        if of_machine is not None and of_machine.frozen.any():
+            x[:, of_machine.frozen] = np.nan
         self._mask_never_measured(x)
         return x
 
-    def _mask_frozen(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> None:
+    def _mask_frozen(self, x: Array, worst_z: NDArray[np.floating], tick_seconds: float) -> Mask:
         """All that moves as a rule stands still, of the GPUs' or of the host's.
 
         A counter that is no longer read has a rate of zero, so falling to zero is no movement
         while another value stands still above zero. Where nearly all of both stands still above
-        zero it does not matter how odd it is: no machine, dead or alive, is so quiet.
+        zero it does not matter how odd it is: no machine, dead or alive, is so quiet. Those rows
+        are returned, ``bool [R]``.
         """
         s = self.state
         last = s["last"]
@@ -143,11 +161,12 @@ class TelemetryFaults:
             np.copyto(calm, worst_z < QUIET_Z, where=stands & (same == 0))
             same += 1
             same *= stands
-        whole &= left >= WHOLE_FIELDS
+        whole &= (left >= WHOLE_FIELDS) & (s["same"] >= need).all(axis=0)
         for of, same, calm in zip(self._exporters, s["same"], s["calm"], strict=True):
             frozen = (same >= need) & (calm | whole)
             if frozen.any():
                 x[np.ix_(of, frozen)] = np.nan
+        return whole
 
     def _mask_impossible(self, x: Array) -> None:
         """What is none of a machine that sends anything: a power of nothing at its inlet, GPUs that
@@ -166,7 +185,7 @@ class TelemetryFaults:
         if zeroed.any():
             x[np.ix_(self._exporters[0], zeroed)] = np.nan
 
-    def _zeroed(self, x: Array, tick_seconds: float, machine_zeroed: Mask | None) -> Mask:
+    def _zeroed(self, x: Array, tick_seconds: float, of_machine: Found | None) -> Mask:
         """Rows ``bool [R]``: all profiling fields zero while the machine works as its peers do.
 
         Its power tells, or where that is unknown its traffic with the others; a GPU that has
@@ -191,8 +210,8 @@ class TelemetryFaults:
         still[sends | ~dark] = 0.0
         sends = still < TRAFFIC_SECONDS
         sends &= np.isfinite(x[self._traffic]).any(axis=0)
-        if machine_zeroed is not None:
-            sends |= machine_zeroed
+        if of_machine is not None:
+            sends |= of_machine.zeroed
         draws = self._like_peers(x[self._power], dark, POWER_LIKE_PEERS)
         return np.asarray(dark & np.where(metered, draws, sends))
 

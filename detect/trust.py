@@ -120,8 +120,6 @@ class Trust:
                 # Who saves state does so sooner, as a rule.
                 idle = LATE_FIRST_IDLE
             trust = np.where(signs.alive & ~signs.writes_little, idle * idle, idle)
-            # Who visibly saves nothing has no reason to let the others wait.
-            trust = np.where(signs.writes_little & ~self._first, 1.0, trust)
             return trust * np.where(self._first, FIRST_SAVES, 1.0)
         if name == "stalled":
             # Longer than a checkpoint: the job waits for somebody.

@@ -120,29 +120,35 @@ def find_recordings(paths: Iterable[Path]) -> list[Path]:
     RecordingError
         A path does not exist, is no folder, or has no recording below it.
     """
-    found: dict[Path, None] = {}
+    found: dict[str, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise RecordingError(path, "", "not a folder" if path.exists() else "does not exist")
-        below = sorted(_with_tables(path))
+        below = dict(_with_tables(path))
         if not below:
             raise RecordingError(path, "", "holds no recording: no *.parquet in it or below")
-        found.update(dict.fromkeys(below))
-    return list(found)
+        for real, folder in sorted(below.items(), key=lambda item: item[1]):
+            found.setdefault(real, folder)
+    return list(found.values())
 
 
-def _with_tables(path: Path) -> Iterator[Path]:
-    """Folders with Parquet files at or below ``path``, links followed, each once."""
-    seen: set[str] = set()
-    for folder, below, files in os.walk(path, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in seen:
-            below.clear()
-            continue
-        seen.add(real)
-        below.sort()
-        if any(file.endswith(".parquet") for file in files):
-            yield Path(folder)
+def _with_tables(path: Path) -> Iterator[tuple[str, Path]]:
+    """Folders with Parquet files at or below ``path``, each once: what it is, and where it was
+    found, behind links only if nowhere else.
+    """
+    told: set[str] = set()
+    for links in (False, True):
+        seen: set[str] = set()
+        for folder, below, files in os.walk(path, followlinks=links):
+            real = os.path.realpath(folder)
+            if real in seen:
+                below.clear()
+                continue
+            seen.add(real)
+            below.sort()
+            if real not in told and any(file.endswith(".parquet") for file in files):
+                told.add(real)
+                yield real, Path(folder)
 
 
 class _Reader:

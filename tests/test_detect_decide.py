@@ -20,6 +20,7 @@ from detect.explain import explain, manifestation
 from detect.open_alerts import QUIET_SECONDS
 from detect.residuals import FAST, LEVEL
 from detect.snapshot import decode_state, encode_state
+from detect.standing import explained
 from tests.detect_support import CATALOGUE, MODEL, THRESHOLD, Scene, panel_evidence, told
 from tests.ticks_support import SECOND, START_NS, machine_names
 
@@ -376,6 +377,20 @@ def test_one_bad_gpu_is_named_with_its_machine() -> None:
     stated = MODEL.false_alarm_rate(1.5 * THRESHOLD, 30)
     assert change.alert.false_alarms_per_job_week == pytest.approx(stated)
     assert [(e.metric, e.gpu) for e in change.alert.evidence] == [("gpu_tensor_active_ratio", 3)]
+
+
+def test_most_gpus_of_a_machine_explain_it_without_one_being_named() -> None:
+    scene = Scene(6)
+    gpus = panel_evidence(6, gpus=4)
+    gpus.state["score"][8:12] = 4.0
+    gpus.strength[1, 8:12] = 4.0
+    gpus.sums.state["total"][FAST, 1, 8:12] = -40.0
+    scene.level[2] = 1.5
+    standing = scene.standing()
+    standing.machine_panel.state["score"][2] = 0.02
+    found = explained(replace(standing, gpu_panel=gpus), 2, CATALOGUE)
+    assert found.gpu is None
+    assert [(e.metric, e.gpu) for e in found.evidence] == [("gpu_tensor_active_ratio", None)]
 
 
 def test_a_machine_that_does_nothing_has_stopped() -> None:

@@ -16,6 +16,7 @@ from detect.phase import (
     LATE_SECONDS,
     LATE_STALL_SECONDS,
     STALL_SECONDS,
+    START_SECONDS,
     YOUNG,
     JobPhase,
 )
@@ -271,7 +272,7 @@ def test_a_machine_that_visibly_lives_is_trusted_less_in_the_first_rest() -> Non
 def test_a_machine_that_visibly_writes_nothing_saves_no_state() -> None:
     job = started()
     job.does(WAIT, 2, Seen(alive=rows(0, 1), writes_little=rows(1)))
-    assert job.weight.tolist() == [FIRST_IDLE[0] ** 2, 1.0, FIRST_IDLE[0]]
+    assert job.weight.tolist() == [FIRST_IDLE[0] ** 2, FIRST_IDLE[0], FIRST_IDLE[0]]
 
 
 def test_less_power_for_no_less_activity_is_waiting() -> None:
@@ -376,6 +377,16 @@ def test_after_a_restart_not_everybody_has_a_process_at_once() -> None:
     job.does(WORK, 100, late)
     assert job.weight[1] == STARTING
     # Now the job waits, long after it began again.
+    job.does(WAIT, 10, late)
+    assert job.weight[1] == GONE
+
+
+def test_a_machine_that_never_joins_again_is_trusted_in_the_end() -> None:
+    job = started()
+    job.does(OVER, 40)
+    late = Seen(gone=rows(1))
+    job.does(WAIT, int(START_SECONDS) - 5, late)
+    assert job.weight[1] == STARTING
     job.does(WAIT, 10, late)
     assert job.weight[1] == GONE
 
@@ -586,14 +597,27 @@ def test_a_job_that_is_over_waits_for_nobody() -> None:
     assert quiet(scene, 2, seconds=200, stands=True) == []
 
 
-def test_a_standstill_that_an_alert_explains_blames_no_silent_machine() -> None:
+def test_silence_in_a_standstill_that_an_alert_explains_needs_longer() -> None:
     scene = seen(6)
     scene.level[4] = 1.5
     assert told(scene.passes()) == [("opened", "machine", ("m004",))]
-    for _ in range(200):
+    scene.level[4] = 0.2
+    opened = []
+    for second in range(120):
         scene.panel.state["dark"] = np.isin(np.arange(6), [2])
         scene.phase.low_seconds += 1.0
-        assert [c for c in scene.passes() if c.kind == "opened"] == []
+        opened += [(second, c.alert.machine) for c in scene.passes() if c.kind == "opened"]
+    assert opened == [(int(RIVALLED_SILENCE_SECONDS) - 1, "m002")]
+
+
+def test_of_two_machines_silent_one_after_the_other_both_are_named() -> None:
+    scene = seen(6)
+    opened = []
+    for second in range(90):
+        scene.panel.state["dark"] = np.isin(np.arange(6), [2, 4] if second >= 10 else [2])
+        scene.phase.low_seconds += 1.0
+        opened += [c.alert.machine for c in scene.passes() if c.kind == "opened"]
+    assert opened == ["m002", "m004"]
 
 
 def test_most_machines_silent_at_once_are_a_collectors_trouble() -> None:

@@ -323,6 +323,9 @@ def test_links_are_followed_and_lead_to_each_recording_once(tmp_path: Path) -> N
     (chosen / "again").symlink_to(tmp_path / "kept" / "one")
     (chosen / "round").symlink_to(chosen)
     assert find_recordings([chosen]) == [chosen / "again"]
+    kept = [tmp_path / "kept" / "one"]
+    assert find_recordings([tmp_path / "kept", chosen]) == kept
+    assert find_recordings([tmp_path]) == kept
 
 
 @pytest.mark.parametrize(
