@@ -53,16 +53,19 @@ class Decision:
         self.topology = topology
         self.open = OpenAlerts(catalogue, model)
         self.silence = Silence()
+        self.gpu_silence = Silence()
         self._crossed_ns: int | None = None
 
     def step(self, st: Standing) -> list[AlertChange]:
         """One tick; changes in the order they happened."""
-        silent = self.silence.step(st)
-        if not self.open.items and not silent and not (st.scores >= st.threshold).any():
+        silent = self.silence.step(st, st.machine_panel)
+        lost = [] if st.gpu_panel is None else self.gpu_silence.step(st, st.gpu_panel)
+        if not (self.open.items or silent or lost) and not (st.scores >= st.threshold).any():
             self._crossed_ns = None
             return []
         changes = self.open.follow(st)
         changes.extend(self._name_silent(st, silent))
+        changes.extend(self._name_lost_gpu(st, lost))
         waits = st.phase.low_seconds > 0
         if waits and any(item.alert.manifestation == "silent" for item in self.open.items):
             # It is known whom the job waits for.
@@ -71,13 +74,20 @@ class Decision:
         return changes
 
     def roster(
-        self, machines: tuple[str, ...], at_ns: int, *, waits: bool = False
+        self,
+        machines: tuple[str, ...],
+        at_ns: int,
+        *,
+        waits: bool = False,
+        gpus: tuple[str, ...] = (),
     ) -> list[AlertChange]:
-        """The roster is now ``machines``: an alert all of whose machines left is over.
+        """The roster is now ``machines``, and ``gpus`` (rows of their panel): an alert all of whose
+        machines left is over.
 
         Not while the job still ``waits`` for them: that they are silent is the alert.
         """
         self.silence.reindex(machines)
+        self.gpu_silence.reindex(gpus)
         here = set(machines)
         gone = [
             item
@@ -194,12 +204,33 @@ class Decision:
             new = [i for i in new if missing[i] >= RIVALLED_SILENCE_SECONDS]
         if not new:
             return []
+        first = max(new, key=lambda i: (st.scores[i], st.machines[i]))
+        silence = _silent_explanation(self.silence.since_ns(st, first))
         if len(new) == 1:
-            return [self._open(st, "machine", new, silent=True)]
+            return [self._open(st, "machine", new, silence=silence)]
         common = shared_by([st.machines[i] for i in new], self.topology, st.machines)
         if common is not None:
-            return [self._open(st, "group", new, shared=common.name, silent=True)]
+            return [self._open(st, "group", new, shared=common.name, silence=silence)]
         return []
+
+    def _name_lost_gpu(self, st: Standing, lost: Sequence[int]) -> list[AlertChange]:
+        """A machine some of whose GPUs send nothing while it does, and the job stands still."""
+        if not lost or st.gpu_panel is None or self._explained(st):
+            return []
+        machines = {int(st.gpu_panel.machine[row]) for row in lost}
+        if len(machines) > 1:
+            return []
+        machine = machines.pop()
+        all_of_it = np.count_nonzero(st.gpu_panel.machine == machine)
+        if st.machines[machine] in self.open.named() or 2 * len(lost) > all_of_it:
+            # All at once are their exporter's, whom the machine's own row tells of.
+            return []
+        others = np.delete(np.where(st.present, st.scores, 0.0), machine)
+        if others.max(initial=0.0) >= RIVAL * st.threshold:
+            return []
+        gpu = int(st.gpu_panel.gpu[lost[0]])
+        silence = _silent_explanation(self.gpu_silence.since_ns(st, lost[0]), gpu)
+        return [self._open(st, "machine", [machine], silence=silence)]
 
     def _explained(self, st: Standing) -> bool:
         """Whether an open alert says already whom this standstill may wait for."""
@@ -218,14 +249,12 @@ class Decision:
         members: Sequence[int],
         *,
         shared: str | None = None,
-        silent: bool = False,
+        silence: Explanation | None = None,
     ) -> AlertChange:
         names = sorted(st.machines[i] for i in members)
         top = max(members, key=lambda i: (st.scores[i], st.machines[i]))
-        explanation = explained(st, top, self.catalogue)
-        if silent:
-            explanation = _silent_explanation(self.silence.since_ns(st, top))
-        score = max(float(st.scores[top]), st.threshold) if silent else float(st.scores[top])
+        explanation = silence or explained(st, top, self.catalogue)
+        score = max(float(st.scores[top]), st.threshold) if silence else float(st.scores[top])
         alert = Alert(
             id=alert_id(self.job, st.run, shared or ",".join(names[:64]), st.at_ns),
             status="open",
@@ -234,7 +263,7 @@ class Decision:
             machine=names[0] if verdict == "machine" else None,
             machines=tuple(names),
             gpu=explanation.gpu if verdict == "machine" else None,
-            manifestation="silent" if silent else manifestation(explanation.evidence, st.phase),
+            manifestation="silent" if silence else manifestation(explanation.evidence, st.phase),
             onset_ns=explanation.onset_ns,
             detected_at_ns=st.at_ns,
             score=0.0,
@@ -254,6 +283,7 @@ class Decision:
             "alerts": self.open.snapshot(),
             "crossed_ns": self._crossed_ns,
             "silence": self.silence.snapshot(),
+            "gpu_silence": self.gpu_silence.snapshot(),
         }
 
     def restore(self, tree: dict[str, Any]) -> None:
@@ -261,8 +291,9 @@ class Decision:
         self.open.restore(tree["alerts"])
         self._crossed_ns = tree["crossed_ns"]
         self.silence.restore(tree["silence"])
+        self.gpu_silence.restore(tree["gpu_silence"])
 
 
-def _silent_explanation(since_ns: int) -> Explanation:
-    missing = Evidence("telemetry", "", None, None, None, None, "missing", since_ns, 1.0)
-    return Explanation((missing,), since_ns, "telemetry:missing", None)
+def _silent_explanation(since_ns: int, gpu: int | None = None) -> Explanation:
+    missing = Evidence("telemetry", "", None, None, None, None, "missing", since_ns, 1.0, gpu)
+    return Explanation((missing,), since_ns, "telemetry:missing", gpu)

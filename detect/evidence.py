@@ -109,7 +109,8 @@ class EvidenceDetector:
             self.gpu_panel.reindex(block.gpu_panel, block.machines, seconds)
         self._roster = block.roster
         waits = self.phase.low_seconds > 0
-        return self.decision.roster(block.machines, block.start_ns, waits=waits)
+        gpus = self.gpu_panel.rows if self.gpu_panel is not None else ()
+        return self.decision.roster(block.machines, block.start_ns, waits=waits, gpus=gpus)
 
     def _tick(
         self, block: TickBlock, k: int, at_ns: int, seconds: float, threshold: float

@@ -25,6 +25,7 @@ ACTIONS: dict[Manifestation, str] = {
     "silent": "Check that the machine answers; drain it and restart the job without it.",
     "unknown": "Look at the evidence, then drain the machine if it agrees.",
 }
+LOST_GPU = "Check that the GPU answers (Xid 79); drain the machine and restart the job without it."
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ def fault_types(alert: Alert, model: SignatureModel | None = None) -> tuple[tupl
     only, so the same alert always has the same types.
     """
     model = model or shipped_signatures()
+    if alert.manifestation == "silent" and alert.gpu is not None:
+        # What was learned of silence is whole machines'.
+        return ()
     if alert.verdict not in NAMING or not model.knows(_witnesses(alert), alert.manifestation):
         return ()
     return model.say(signature(alert))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.alert import Alert, AlertChange
-from detect.explain import ACTIONS, manifestation
+from detect.explain import ACTIONS, LOST_GPU, manifestation
 from detect.fault_types import fault_types
 from detect.habits import Habits
 from detect.residuals import LEVEL
@@ -72,13 +72,14 @@ class OpenAlerts:
 
     def complete(self, alert: Alert, fused: float, rows: int) -> Alert:
         """What follows from the evidence: score and rate, likely faults, proposed action."""
+        lost_gpu = alert.manifestation == "silent" and alert.gpu is not None
         rate = max(self.model.false_alarm_rate(fused, rows), LOWEST_RATE)
         return replace(
             alert,
             score=-math.log10(rate),
             false_alarms_per_job_week=rate,
             fault_types=fault_types(alert),
-            recommended_action=ACTIONS[alert.manifestation],
+            recommended_action=LOST_GPU if lost_gpu else ACTIONS[alert.manifestation],
         )
 
     def follow(self, st: Standing) -> list[AlertChange]:
@@ -93,7 +94,8 @@ class OpenAlerts:
                     changes.append(self.resolve(item, st.at_ns, LEFT))
                 continue
             dark = item.alert.manifestation == "silent"
-            here = [i for i in rows if st.present[i] and not (dark and st.machine_panel.dark[i])]
+            gpu = item.alert.gpu
+            here = [i for i in rows if st.present[i] and not (dark and st.dark(i, gpu))]
             score = max((float(st.scores[i]) for i in rows), default=0.0)
             # Absence of data is no sign of health: it stops the clock.
             calm = bool(here) and score < QUIET * st.threshold

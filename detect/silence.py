@@ -1,4 +1,4 @@
-"""Machines that send nothing: a fault only if the job stands still at the same time."""
+"""Machines, or single GPUs, that send nothing: a fault only if the job stands still with them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from detect.state import PanelState
 
 if TYPE_CHECKING:
+    from detect.panel import PanelEvidence
     from detect.standing import Standing
 
 SILENT_SECONDS = 45.0
@@ -30,27 +31,27 @@ AFTER_SECONDS = 20.0
 
 
 class Silence:
-    """Counts how long each machine has been missing."""
+    """Counts how long each row, a machine or a GPU, has been missing."""
 
     def __init__(self) -> None:
         self.state = PanelState()
         self.state.add("missing", "r", 0.0)
         self.state.add("seen", "r", False, dtype=np.bool_)
 
-    def reindex(self, machines: tuple[str, ...]) -> None:
+    def reindex(self, rows: tuple[str, ...]) -> None:
         """Follow the roster."""
-        self.state.reindex((), machines)
+        self.state.reindex((), rows)
 
-    def step(self, st: Standing) -> list[int]:
-        """Rows of machines that fell silent around the time when the job's progress stopped.
+    def step(self, st: Standing, panel: PanelEvidence) -> list[int]:
+        """Rows of a panel that fell silent around the time when the job's progress stopped.
 
         Agents pause for half a minute and jobs go idle for a checkpoint; neither alone, nor
         many machines at once (a collector is down), says anything of a machine.
         """
         s = self.state
         # Masked telemetry faults count as missing too: it is the standstill that makes a fault.
-        dark = st.machine_panel.dark
-        s["seen"] |= st.present
+        dark = panel.dark
+        s["seen"] |= panel.present
         s["missing"] = np.where(dark & s["seen"], s["missing"] + st.tick_seconds, 0.0)
         standstill = st.phase.low_seconds
         # A rest like those before stands for nothing.
@@ -77,7 +78,7 @@ class Silence:
         return [int(i) for i in np.flatnonzero(silent)]
 
     def since_ns(self, st: Standing, row: int) -> int:
-        """Event time of the machine's last tick with data."""
+        """Event time of the row's last tick with data."""
         return st.at_ns - int(self.state["missing"][row] * 1e9)
 
     def snapshot(self) -> dict[str, Any]:

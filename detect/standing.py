@@ -41,6 +41,13 @@ class Standing:
     gpu_panel: PanelEvidence | None
     phase: JobPhase
 
+    def dark(self, i: int, gpu: int | None) -> bool:
+        """Whether machine ``i``, or that GPU of it, misses much of what it used to send."""
+        g = self.gpu_panel
+        if gpu is None or g is None:
+            return bool(self.machine_panel.dark[i])
+        return bool(g.dark[(g.machine == i) & (g.gpu == gpu)].all())
+
 
 def explained(st: Standing, i: int, catalogue: Catalogue) -> Explanation:
     """Machine ``i``; from its worst GPU's row when few GPUs say more than the whole machine, and

@@ -371,6 +371,7 @@ def test_one_bad_gpu_is_named_with_its_machine() -> None:
     gpus.strength[1, row] = 4.0
     gpus.sums.state["total"][FAST, 1, row] = -40.0
     scene.level[2] = 1.5
+    scene.decision.gpu_silence.reindex(gpus.rows)
     standing = replace(scene.standing(), gpu_panel=gpus, rows=6 + 6 * 4)
     (change,) = scene.decision.step(standing)
     assert (change.alert.machine, change.alert.gpu) == ("m002", 3)

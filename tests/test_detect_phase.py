@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from detect.decide import RIVALLED_SILENCE_SECONDS
+from detect.open_alerts import QUIET_SECONDS
 from detect.phase import (
     BACK_SECONDS,
     LATE_SECONDS,
@@ -45,7 +46,7 @@ from detect.trust import (
     WRITING,
     Trust,
 )
-from tests.detect_support import Scene, family, told
+from tests.detect_support import Scene, family, panel_evidence, told
 from tests.ticks_support import SECOND
 
 METRICS = (
@@ -490,7 +491,7 @@ def quiet(scene: Scene, *which: int, seconds: int, stands: bool) -> list[int]:
         scene.panel.state["dark"] = np.isin(np.arange(len(scene.machines)), which)
         scene.phase.low_seconds = scene.phase.low_seconds + 1.0 if stands else 0.0
         scene.now_ns += SECOND
-        found = scene.decision.silence.step(scene.standing())
+        found = scene.decision.silence.step(scene.standing(), scene.panel)
     return found
 
 
@@ -531,7 +532,8 @@ def test_a_standstill_of_few_samples_is_none() -> None:
     named = []
     for ticks in range(1, STANDSTILL_TICKS + 1):
         scene.phase.low_seconds = 30.0 * ticks
-        named = scene.decision.silence.step(replace(scene.standing(), tick_seconds=30.0))
+        standing = replace(scene.standing(), tick_seconds=30.0)
+        named = scene.decision.silence.step(standing, scene.panel)
         assert bool(named) == (ticks >= STANDSTILL_TICKS)
     assert named == [2]
     assert STANDSTILL_TICKS > 3
@@ -618,6 +620,39 @@ def test_of_two_machines_silent_one_after_the_other_both_are_named() -> None:
         scene.phase.low_seconds += 1.0
         opened += [c.alert.machine for c in scene.passes() if c.kind == "opened"]
     assert opened == ["m002", "m004"]
+
+
+@pytest.mark.parametrize("lost", [(9,), (9, 10), (8, 9, 10, 11), (9, 13)])
+def test_a_gpu_that_falls_silent_as_the_job_stops_is_named_with_its_machine(
+    lost: tuple[int, ...],
+) -> None:
+    scene = seen(6)
+    gpus = panel_evidence(6, gpus=4)
+    scene.decision.gpu_silence.reindex(gpus.rows)
+    changes = []
+    for second in range(150):
+        gpus.state["dark"] = np.isin(np.arange(24), lost if second >= 5 else ())
+        gpus.state["present"] = ~gpus.state["dark"]
+        scene.phase.low_seconds += second >= 5
+        scene.now_ns += SECOND
+        changes += scene.decision.step(replace(scene.standing(), gpu_panel=gpus))
+    if len(lost) > 2 or lost == (9, 13):
+        # An exporter's, or two machines' at once: no one's.
+        assert changes == []
+        return
+    assert told(changes) == [("opened", "machine", ("m002",))]
+    alert = changes[0].alert
+    assert (alert.gpu, alert.manifestation, alert.fault_types) == (1, "silent", ())
+    assert [(e.direction, e.gpu) for e in alert.evidence] == [("missing", 1)]
+    assert "GPU" in alert.recommended_action
+    # It is over when the GPU is back and the job works.
+    gpus.state["dark"] = np.zeros(24, np.bool_)
+    gpus.state["present"] = ~gpus.state["dark"]
+    scene.phase.low_seconds = 0.0
+    for _ in range(int(QUIET_SECONDS) + 2):
+        scene.now_ns += SECOND
+        changes += scene.decision.step(replace(scene.standing(), gpu_panel=gpus))
+    assert [c.kind for c in changes] == ["opened", "resolved"]
 
 
 def test_most_machines_silent_at_once_are_a_collectors_trouble() -> None:
