@@ -27,6 +27,7 @@ from models.evidence_model import MetricScale
 
 Array = NDArray[np.float32]
 WORK = EFFORT | {"power"}
+"""Families that tell of work, where they do not spin."""
 Rows = slice | NDArray[np.int64]
 
 START = np.array([3.0, 3.5, 3.5, 3.5, 4.0])

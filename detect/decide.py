@@ -197,8 +197,7 @@ class Decision:
         new = [i for i in silent if st.machines[i] not in covered]
         if not new:
             return []
-        others = np.delete(np.where(st.present, st.scores, 0.0), silent)
-        if others.max(initial=0.0) >= RIVAL * st.threshold or self._explained(st):
+        if self._rivalled(st, silent):
             # The job may wait for that one, and this one's agent only pauses.
             missing = self.silence.state["missing"]
             new = [i for i in new if missing[i] >= RIVALLED_SILENCE_SECONDS]
@@ -215,7 +214,7 @@ class Decision:
 
     def _name_lost_gpu(self, st: Standing, lost: Sequence[int]) -> list[AlertChange]:
         """A machine some of whose GPUs send nothing while it does, and the job stands still."""
-        if not lost or st.gpu_panel is None or self._explained(st):
+        if not lost or st.gpu_panel is None:
             return []
         machines = {int(st.gpu_panel.machine[row]) for row in lost}
         if len(machines) > 1:
@@ -225,15 +224,19 @@ class Decision:
         if st.machines[machine] in self.open.named() or 2 * len(lost) > all_of_it:
             # All at once are their exporter's, whom the machine's own row tells of.
             return []
-        others = np.delete(np.where(st.present, st.scores, 0.0), machine)
-        if others.max(initial=0.0) >= RIVAL * st.threshold:
+        if self._rivalled(st, [machine]):
             return []
         gpu = int(st.gpu_panel.gpu[lost[0]])
         silence = _silent_explanation(self.gpu_silence.since_ns(st, lost[0]), gpu)
         return [self._open(st, "machine", [machine], silence=silence)]
 
-    def _explained(self, st: Standing) -> bool:
-        """Whether an open alert says already whom this standstill may wait for."""
+    def _rivalled(self, st: Standing, silent: Sequence[int]) -> bool:
+        """Whether this standstill may wait for another than the ``silent`` machines: one that is
+        odd enough, or that an open alert names already.
+        """
+        others = np.delete(np.where(st.present, st.scores, 0.0), silent)
+        if others.max(initial=0.0) >= RIVAL * st.threshold:
+            return True
         began_ns = st.at_ns - int((st.phase.low_seconds + EXPLAINS_SECONDS) * 1e9)
         return any(
             item.alert.pages
