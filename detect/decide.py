@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ JOB_WIDE = 0.4
 ALIKE = 8
 COMPANION = 0.6
 """Threshold share for one that is odd in the very way of a machine already named."""
+SEVERAL = 3
+"""So many machines odd in the same way have it from what they are."""
 SOLE = 0.7
 """Share from which one metric is all the evidence."""
 UNDETERMINED_SECONDS = 180.0
@@ -124,6 +127,9 @@ class Decision:
         if waited < GRACE_SECONDS:
             return []
         members = np.flatnonzero(level >= MEMBER).tolist()
+        lone = self._unlike(st, members)
+        if lone is not None and level[lone] >= 1:
+            return [self._open(st, "machine", [lone])]
         share = odd.size / max(int(st.present.sum()), 1)
         common = shared_by([st.machines[i] for i in members], self.topology, st.machines)
         if common is not None and share <= 0.6:
@@ -151,6 +157,19 @@ class Decision:
         """
         looks = (explained(st, i, self.catalogue) for i in members)
         return all(look.evidence and look.evidence[0].share < SOLE for look in looks)
+
+    def _unlike(self, st: Standing, members: Sequence[int]) -> int | None:
+        """The one member that is odd in a way of its own while several others share theirs.
+
+        What several have in common is what they are (another GPU model spins otherwise while it
+        waits); the job waits for the one that is like nobody.
+        """
+        if len(members) <= SEVERAL:
+            return None
+        looks = Counter(explained(st, i, self.catalogue).signature for i in members)
+        if len(looks) != 2 or min(looks.values()) > 1:
+            return None
+        return next(i for i in members if looks[explained(st, i, self.catalogue).signature] == 1)
 
     def _together(self, st: Standing, first: int, odd: NDArray[np.int64]) -> bool:
         """Whether others became odd at about the moment of the first, or in its very way."""

@@ -113,6 +113,15 @@ def test_most_machines_odd_at_once_are_nobodys_fault() -> None:
     assert not changes[0].alert.pages
 
 
+@pytest.mark.parametrize("alike", [2, 3])
+def test_the_one_that_is_like_nobody_is_named_among_several_that_are_alike(alike: int) -> None:
+    scene = Scene(24)
+    scene.level[4 : 4 + alike] = 1.3
+    scene.level[9], scene.metric[9] = 1.2, 1
+    changes = scene.passes(GRACE + 1)
+    assert told(changes) == ([("opened", "machine", ("m009",))] if alike > 2 else [])
+
+
 def test_two_that_became_odd_together_for_a_moment_are_not_told() -> None:
     scene = Scene(12)
     scene.level[[2, 9]] = 1.2
