@@ -19,6 +19,8 @@ USUAL = 60
 """Medians of the present, one every few samples, that are the past: twenty minutes."""
 LEAST_PAST = 8
 SLOWER = 0.05
+PATIENT_SECONDS = 900.0
+"""Slower for so long is the job's new pace; until then, or until it passes, it is no past."""
 SWING_QUANTILE = 20.0
 """Slower by this share of the usual, and by more than the slowest fifth of the past."""
 
@@ -31,6 +33,8 @@ class Pace:
         """So long the job has run slower than it used to; 0 if it does not."""
         self._lately: list[float] = []
         self._usual: list[float] = []
+        self._held: list[float] = []
+        """What will be the past when the job is no longer slower."""
         self._sum = 0.0
         self._seconds = 0.0
         self._samples = 0
@@ -54,7 +58,10 @@ class Pace:
             self._slower = bool(usual - now > max(SLOWER * usual, usual - low))
         self._samples += 1
         if self._samples % EVERY == 0 and len(self._lately) == LATELY:
-            self._usual = [*self._usual, now][-USUAL:]
+            self._held = [*self._held, now]
+        if not self._slower or self.slower_seconds >= PATIENT_SECONDS:
+            self._usual = [*self._usual, *self._held][-USUAL:]
+            self._held = []
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
@@ -62,6 +69,7 @@ class Pace:
             "slower_seconds": self.slower_seconds,
             "lately": self._lately,
             "usual": self._usual,
+            "held": self._held,
             "sum": self._sum,
             "seconds": self._seconds,
             "samples": self._samples,
@@ -72,5 +80,6 @@ class Pace:
         """Inverse of `snapshot`."""
         self.slower_seconds = tree["slower_seconds"]
         self._lately, self._usual = list(tree["lately"]), list(tree["usual"])
+        self._held = list(tree["held"])
         self._sum, self._seconds = tree["sum"], tree["seconds"]
         self._samples, self._slower = tree["samples"], tree["slower"]
