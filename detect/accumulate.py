@@ -48,8 +48,10 @@ LONG_REST, LONG_REST_SECONDS = 1.4, 120.0
 FAR = 2.0
 """Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
 HEAT_MOST = 1.0
-"""Most evidence from heat, which a place and its fans decide, and from a power that was always
-another, which the model of the GPUs decides: alone they name nobody."""
+FILLS = frozenset({"thermal", "memory"})
+"""Most evidence from heat, which a place and its fans decide, from memory in use, which the
+allocator decides, and from a power that was always another, which the model of the GPUs decides:
+alone they name nobody."""
 MAX_STEP_SECONDS = np.array([6.0, 6.0, 6.0, 10.0, 6.0])
 """No sample counts for longer, by test, however rare they are: some must agree."""
 LINGERS, LINGERS_FROM, LINGERS_TO = 0.25, 15.0, 60.0
@@ -98,7 +100,7 @@ class EvidenceSums:
         works = [f in WORK and m not in SPINS for f, m in zip(families, metrics, strict=True)]
         self._lingers = np.where(works, np.float32(LINGERS), self._high)
         most = np.full((TESTS, len(metrics)), np.inf, np.float32)
-        most[:, [f == "thermal" for f in families]] = HEAT_MOST
+        most[:, [f in FILLS for f in families]] = HEAT_MOST
         most[LEVEL, [f == "power" for f in families]] = HEAT_MOST
         self._most = most
         hold = np.array([s.holds for s in scales], np.float32).reshape(-1, TESTS)

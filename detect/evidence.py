@@ -117,6 +117,12 @@ class EvidenceDetector:
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Both panels through one tick; each machine's score is its own or its worst GPU's."""
         trust = self.trust.step(self.phase, self.machine_panel, seconds)
+        joined = self.trust.joined
+        if joined.any():
+            # What it was like before is no past of what it does now.
+            self.machine_panel.forget(joined)
+            if self.gpu_panel is not None:
+                self.gpu_panel.forget(joined[self.gpu_panel.machine])
         self._step(self.machine_panel, block.machine_panel, k, at_ns, seconds, threshold, trust)
         self.phase.step(self.machine_panel.centre, seconds)
         scores, present = self.machine_panel.score.copy(), self.machine_panel.present

@@ -23,6 +23,8 @@ from models.evidence_model import METRIC_DEFAULTS, EvidenceModel, MetricScale
 Array = NDArray[np.float64]
 
 RAW_SECONDS = 10.0
+MOST_SHARE = 50.0
+"""Where the scale ends on which a relative change is an additive one."""
 ROSE = 0.03
 DARK_SHARE = 0.3
 SMOOTH = frozenset(
@@ -30,6 +32,13 @@ SMOOTH = frozenset(
 )
 """Families that follow the job's steps: their means over many steps are steady."""
 LIFE = frozenset({"cpu", "host_memory", "memory", "clock"})
+WORKS = (frozenset({"compute", "nvlink"}), frozenset({"power"}), frozenset({"network"}))
+"""What tells whether a row's GPUs work; where nothing of it is known, the next."""
+RESTS = 0.15
+RESTING = {"power": 0.5}
+"""Share of the peers' middle up to which that is nothing,"""
+LEAST_WORK = 0.01
+"""if so much of the metric's own magnitude is more."""
 GONE = 0.4
 LEAST_LIFE = 0.1
 DEAD = 0.25
@@ -88,6 +97,7 @@ class PanelEvidence:
         self.state.add("dark", "r", False, dtype=np.bool_)
         self.state.add("gone", "r", False, dtype=np.bool_)
         self.state.add("alive", "r", False, dtype=np.bool_)
+        self.state.add("rests", "r", False, dtype=np.bool_)
         self._compared: NDArray[np.int64] = np.zeros(0, np.int64)
         self._errors: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
@@ -99,6 +109,7 @@ class PanelEvidence:
         self._least_left: Array = np.zeros(0)
         self._writes: NDArray[np.int64] = np.zeros(0, np.int64)
         self._life: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._works: list[list[int]] = []
 
     @property
     def score(self) -> Array:
@@ -126,6 +137,11 @@ class PanelEvidence:
         return self.state["alive"]
 
     @property
+    def rests(self) -> NDArray[np.bool_]:
+        """``bool [R]``: its GPUs do next to nothing of what the peers' do."""
+        return self.state["rests"]
+
+    @property
     def writes_little(self) -> NDArray[np.bool_]:
         """``bool [R]``: visibly writes no more than its peers."""
         return self.state["writes_little"]
@@ -150,11 +166,19 @@ class PanelEvidence:
         self._writes = np.array([i for i, m in enumerate(self.metrics) if m in WRITES], np.int64)
         life = [i for i, m in enumerate(self.metrics) if self.family(m) in LIFE]
         self._life = np.array(life, np.int64)
+        families = [self.family(m) for m in self.metrics]
+        self._works = [[i for i, f in enumerate(families) if f in works] for works in WORKS]
         self.faults.reindex(self.metrics, self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
         self.sums.reindex(self.metrics, self.rows)
         self.events.reindex(tuple(panel.metrics[i] for i in self._errors.tolist()), self.rows)
         self.state.reindex(self.metrics, self.rows)
+
+    def forget(self, rows: NDArray[np.bool_]) -> None:
+        """Start anew with ``rows``, ``bool [R]``."""
+        for part in (self.faults, self.residuals, self.sums, self.events, self):
+            part.state.forget(rows)
+        self.sums.patience.learn_needed()
 
     def step(
         self,
@@ -176,13 +200,16 @@ class PanelEvidence:
         self.faults.mask(x, s["worst_z"], tick_seconds, of_machine)
         looks = self.residuals.looks
         r = self.residuals.step(x, suspect | self.sums.excursions() if looks else suspect)
-        self.centre = np.sinh(np.clip(r.centre, -50, 50)) * self.residuals.state["ref"]
+        self.centre = (
+            np.sinh(np.clip(r.centre, -MOST_SHARE, MOST_SHARE)) * self.residuals.state["ref"]
+        )
         fast = r.z[FAST]
         s["writing"] = np.asarray((fast[self._writes] > WRITING_Z).any(axis=0))
         quiet = r.valid[self._writes] & (fast[self._writes] < WRITES_LITTLE_Z)
         s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
         if looks:
             s["gone"], s["alive"] = self._signs_of_life(r)
+            s["rests"] = self._resting(r)
         if moment.idle:
             np.minimum(fast, -FULL[FAST], out=fast, where=self._dead(r))
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
@@ -231,11 +258,30 @@ class PanelEvidence:
         residuals = self.residuals.state
         known = (r.valid & r.established)[life]
         # Unknown values are told apart by ``known``.
-        usual = np.sinh(r.centre[life][:, None] + residuals["base"][life])
+        usual = np.sinh(
+            np.clip(r.centre[life][:, None] + residuals["base"][life], None, MOST_SHARE)
+        )
         known &= usual > LEAST_LIFE
-        low = np.sinh(residuals["y"][FAST][life]) < GONE * usual
+        low = residuals["y"][FAST][life] < np.arcsinh(GONE * usual)
         gone = (known & low).any(axis=0)
         return gone, known.any(axis=0) & ~gone
+
+    def _resting(self, r: Residuals) -> NDArray[np.bool_]:
+        """Rows ``bool [R]`` whose GPUs do next to nothing, in all that tells of their work."""
+        known = np.zeros(r.valid.shape[1], np.bool_)
+        busy = np.zeros_like(known)
+        for metrics in self._works:
+            unknown = ~known
+            for m in metrics:
+                share = RESTING.get(self.family(self.metrics[m]), RESTS)
+                limit = share * np.sinh(min(r.centre[m], MOST_SHARE))
+                if limit >= LEAST_WORK:
+                    told = r.valid[m] & unknown
+                    known |= told
+                    busy |= told & (self.residuals.state["y"][FAST, m] > np.arcsinh(limit))
+        rests = known & ~busy
+        # Where most rest it is the job that does.
+        return rests & (2 * np.count_nonzero(rests) < rests.size)
 
     def snapshot(self) -> dict[str, Any]:
         """State tree; the roster comes back with the next block."""

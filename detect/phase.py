@@ -22,6 +22,8 @@ LOW = 0.3
 LOW_POWER = 0.7
 SPINNING_POWER = 0.85
 SPINNING = 0.97
+AT_PACE, AT_POWER = 0.6, 0.75
+"""Shares of the usual progress, or power, from which the job goes on."""
 STALL_SECONDS = 90.0
 SHORTEST_STALL_SECONDS = 30.0
 LONGER = 1.3
@@ -230,6 +232,15 @@ class JobPhase:
         if self.low_seconds == 0:
             return self.restarted_seconds < START_SECONDS
         return self.since_over_seconds < START_SECONDS and self.restarted_seconds < GATHER_SECONDS
+
+    @property
+    def at_pace(self) -> bool:
+        """Whether the job visibly works, about as usual."""
+        if self.name not in ("running", "starting") or not self._compute.size + self._talk.size:
+            return False
+        if self.blind:
+            return self.compute >= LOW * AT_POWER / LOW_POWER
+        return 0.5 * (self.compute + self.talk) >= AT_PACE
 
     @property
     def talks(self) -> bool:

@@ -64,6 +64,12 @@ class PanelState:
             self._arrays[name] = array
         self.metrics, self.rows = metrics, rows
 
+    def forget(self, rows: NDArray[np.bool_]) -> None:
+        """Give ``rows`` ``bool [R]`` the declared fill in every array, as new ones get it."""
+        for name, (axes, fill) in self._axes.items():
+            if axes.endswith("r"):
+                self._arrays[name][..., rows] = fill
+
     def snapshot(self) -> dict[str, Any]:
         """Everything, as a state tree."""
         return {

@@ -25,6 +25,11 @@ BLIND = 0.6
 SLOWER = 1.5
 STALLED = 1.5
 GONE = 1.5
+NEEDLESS = 0.3
+NEEDLESS_SECONDS, NEEDLESS_FOR_GOOD_SECONDS = 45.0, 120.0
+MOST_NEEDLESS_SECONDS, JOINS = 180.0, 5.0
+"""Who works for a fraction of that has joined it."""
+"""So long, while it goes on and while it stands still, the job has done without who rests."""
 FIRST_SAVES = 0.7
 FIRST_PATIENCE_SECONDS = 120.0
 """The first machine saves and evaluates for all, as a rule, and the others wait for it."""
@@ -54,6 +59,10 @@ class Signs(Protocol):
         """Has lost the job's process."""
 
     @property
+    def rests(self) -> NDArray[np.bool_]:
+        """Its GPUs do next to nothing of what the peers' do."""
+
+    @property
     def dark(self) -> NDArray[np.bool_]:
         """Misses much of what it used to send."""
 
@@ -68,6 +77,10 @@ class Trust:
     def __init__(self) -> None:
         self.state = PanelState()
         self.state.add("writing", "r", 0.0)
+        self.state.add("needless", "r", 0.0)
+        self.state.add("spare", "r", False, dtype=np.bool_)
+        self.joined: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        """Who of those that the job did without has begun to work, ``bool [N]``."""
         self._first: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def reindex(self, machines: tuple[str, ...]) -> None:
@@ -101,10 +114,35 @@ class Trust:
         if name in ("running", "starting") and not phase.moment.held_up:
             # Its exporters are at fault while the job goes on: so may be what is left of them.
             trust = np.where(signs.dark, ASIDE * trust, trust)
+        trust = self._without_the_needless(trust, phase, signs.rests, tick_seconds)
         if name == "over" or phase.gathers:
             # Nobody has a process, or not everybody has one yet.
             return trust
-        return np.where(signs.gone, np.maximum(GONE, trust), trust)
+        gone = signs.gone & (trust > 0)
+        return np.where(gone, np.maximum(GONE, trust), trust)
+
+    def _without_the_needless(
+        self, trust: NDArray[np.float64], phase: JobPhase, rests: NDArray[np.bool_], seconds: float
+    ) -> NDArray[np.float64]:
+        """``trust`` ``[N]``, little in a machine that rests while the job goes on, and none once it
+        has done so for a while: a spare, a data host, one that the job runs on without.
+
+        In synchronous training nothing goes on for longer than a step without a machine.
+        """
+        needless, spare = self.state["needless"], self.state["spare"]
+        self.joined = np.zeros(rests.size, np.bool_)
+        if not (rests.any() or needless.any()):
+            return trust
+        now = rests & phase.at_pace
+        back = ~rests & phase.at_pace
+        needless = np.where(now, needless + seconds, needless - JOINS * seconds * back)
+        self.state["needless"] = needless = np.clip(needless, 0.0, MOST_NEEDLESS_SECONDS)
+        spare |= needless >= NEEDLESS_FOR_GOOD_SECONDS
+        self.joined = spare & (needless == 0)
+        spare &= ~self.joined
+        trust = np.where(now & (needless > 0), NEEDLESS * trust, trust)
+        limit = NEEDLESS_SECONDS if phase.low_seconds == 0 else NEEDLESS_FOR_GOOD_SECONDS
+        return np.where(needless >= limit, 0.0, trust)
 
     def _at_rest(self, phase: JobPhase, signs: Signs) -> NDArray[np.float64]:
         """``[N]``: less than 1 while the job rests or evaluates, more than 1 when it stalls."""
