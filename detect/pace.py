@@ -20,7 +20,9 @@ USUAL = 60
 LEAST_PAST = 8
 SLOWER = 0.05
 PATIENT_SECONDS = 900.0
-"""Slower for so long is the job's new pace; until then, or until it passes, it is no past."""
+"""Slower for so long is the job's new pace; until then, or until it passes, it is no past,"""
+LEAST_SETTLED = 30
+"""for a job with so much of it: at first the usual itself is still being found."""
 SWING_QUANTILE = 20.0
 """Slower by this share of the usual, and by more than the slowest fifth of the past."""
 
@@ -59,7 +61,8 @@ class Pace:
         self._samples += 1
         if self._samples % EVERY == 0 and len(self._lately) == LATELY:
             self._held = [*self._held, now]
-        if not self._slower or self.slower_seconds >= PATIENT_SECONDS:
+        settled = len(self._usual) >= LEAST_SETTLED
+        if not (self._slower and settled) or self.slower_seconds >= PATIENT_SECONDS:
             self._usual = [*self._usual, *self._held][-USUAL:]
             self._held = []
 
