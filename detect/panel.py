@@ -98,6 +98,9 @@ class PanelEvidence:
         self.state.add("gone", "r", False, dtype=np.bool_)
         self.state.add("alive", "r", False, dtype=np.bool_)
         self.state.add("rests", "r", False, dtype=np.bool_)
+        self.state.add("works", "r", False, dtype=np.bool_)
+        self.state.add("worked", "r", False, dtype=np.bool_)
+        self.state.add("most", "mr", -np.inf, dtype=np.float32)
         self._compared: NDArray[np.int64] = np.zeros(0, np.int64)
         self._errors: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
@@ -140,6 +143,16 @@ class PanelEvidence:
     def rests(self) -> NDArray[np.bool_]:
         """``bool [R]``: its GPUs do next to nothing of what the peers' do."""
         return self.state["rests"]
+
+    @property
+    def worked(self) -> NDArray[np.bool_]:
+        """``bool [R]``: of those that rest, who has done as much as is work for its peers now."""
+        return self.state["worked"]
+
+    @property
+    def works(self) -> NDArray[np.bool_]:
+        """``bool [R]``: its GPUs visibly work."""
+        return self.state["works"]
 
     @property
     def writes_little(self) -> NDArray[np.bool_]:
@@ -209,7 +222,7 @@ class PanelEvidence:
         s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
         if looks:
             s["gone"], s["alive"] = self._signs_of_life(r)
-            s["rests"] = self._resting(r)
+            self._see_who_works(r)
         if moment.idle:
             np.minimum(fast, -FULL[FAST], out=fast, where=self._dead(r))
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
@@ -266,10 +279,11 @@ class PanelEvidence:
         gone = (known & low).any(axis=0)
         return gone, known.any(axis=0) & ~gone
 
-    def _resting(self, r: Residuals) -> NDArray[np.bool_]:
-        """Rows ``bool [R]`` whose GPUs do next to nothing, in all that tells of their work."""
-        known = np.zeros(r.valid.shape[1], np.bool_)
-        busy = np.zeros_like(known)
+    def _see_who_works(self, r: Residuals) -> None:
+        """Rows whose GPUs do next to nothing in all that tells of their work, and that do some."""
+        s, residuals = self.state, self.residuals.state
+        np.fmax(s["most"], s["raw"], out=s["most"], casting="same_kind")
+        known, busy, worked = (np.zeros(r.valid.shape[1], np.bool_) for _ in range(3))
         for metrics in self._works:
             unknown = ~known
             for m in metrics:
@@ -278,10 +292,13 @@ class PanelEvidence:
                 if limit >= LEAST_WORK:
                     told = r.valid[m] & unknown
                     known |= told
-                    busy |= told & (self.residuals.state["y"][FAST, m] > np.arcsinh(limit))
+                    busy |= told & (residuals["y"][FAST, m] > np.arcsinh(limit))
+                    worked |= told & (s["most"][m] > limit * residuals["ref"][m])
         rests = known & ~busy
-        # Where most rest it is the job that does.
-        return rests & (2 * np.count_nonzero(rests) < rests.size)
+        if 2 * np.count_nonzero(rests) >= rests.size:
+            # Where most rest it is the job that does.
+            rests = np.zeros_like(rests)
+        s["rests"], s["works"], s["worked"] = rests, busy, worked
 
     def snapshot(self) -> dict[str, Any]:
         """State tree; the roster comes back with the next block."""

@@ -37,6 +37,8 @@ SHORTEST_GAP_SECONDS = 10.0
 REFERENCE_SECONDS = 600.0
 BACK_SECONDS = 18.0
 """So long after a rest the fast mean remembers what the machines did in it."""
+LONG_BACK_SECONDS = 60.0
+"""So long after a rest all that take part are back at work."""
 HELD_UP_SECONDS = 40.0
 """A healthy machine's slow batch holds the others up for half a minute."""
 TALKING = frozenset({"nvlink", "network"})
@@ -99,8 +101,8 @@ class JobPhase:
         self.state.add("usual", "m", 0.0)
         self.run_seconds = 0.0
         self.low_seconds = 0.0
-        self.back_seconds = BACK_SECONDS
-        """Seconds of work since the last rest."""
+        self.back_seconds = LONG_BACK_SECONDS
+        """Seconds of work since the last rest, `LONG_BACK_SECONDS` at most."""
         self.gap_seconds = 0.0
         self.usual_gap = 0.0
         self.idle_seen = 0
@@ -211,7 +213,8 @@ class JobPhase:
         self.since_over_seconds = min(self.since_over_seconds + tick_seconds, START_SECONDS)
         # Steps may rest as well, each time for as long.
         rests = self.low_seconds > self.longest_gap or self.name in ("evaluating", "over")
-        self.back_seconds = 0.0 if rests else min(self.back_seconds + tick_seconds, BACK_SECONDS)
+        self.back_seconds += tick_seconds
+        self.back_seconds = 0.0 if rests else min(self.back_seconds, LONG_BACK_SECONDS)
         if self.talk < LOW:
             self.gap_seconds += tick_seconds
         elif self.gap_seconds:
@@ -232,6 +235,11 @@ class JobPhase:
         if self.low_seconds == 0:
             return self.restarted_seconds < START_SECONDS
         return self.since_over_seconds < START_SECONDS and self.restarted_seconds < GATHER_SECONDS
+
+    @property
+    def long_back(self) -> bool:
+        """Whether all that take part should be back at work since the last rest."""
+        return self.back_seconds >= LONG_BACK_SECONDS
 
     @property
     def at_pace(self) -> bool:

@@ -63,6 +63,14 @@ class Signs(Protocol):
         """Its GPUs do next to nothing of what the peers' do."""
 
     @property
+    def worked(self) -> NDArray[np.bool_]:
+        """Of those that rest, who has done more."""
+
+    @property
+    def works(self) -> NDArray[np.bool_]:
+        """They visibly do something."""
+
+    @property
     def dark(self) -> NDArray[np.bool_]:
         """Misses much of what it used to send."""
 
@@ -79,6 +87,8 @@ class Trust:
         self.state.add("writing", "r", 0.0)
         self.state.add("needless", "r", 0.0)
         self.state.add("spare", "r", False, dtype=np.bool_)
+        self.state.add("rested", "r", False, dtype=np.bool_)
+        self.state.add("apart", "r", False, dtype=np.bool_)
         self.joined: NDArray[np.bool_] = np.zeros(0, np.bool_)
         """Who of those that the job did without has begun to work, ``bool [N]``."""
         self._first: NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -114,7 +124,7 @@ class Trust:
         if name in ("running", "starting") and not phase.moment.held_up:
             # Its exporters are at fault while the job goes on: so may be what is left of them.
             trust = np.where(signs.dark, ASIDE * trust, trust)
-        trust = self._without_the_needless(trust, phase, signs.rests, tick_seconds)
+        trust = self._without_the_needless(trust, phase, signs, tick_seconds)
         if name == "over" or phase.gathers:
             # Nobody has a process, or not everybody has one yet.
             return trust
@@ -122,21 +132,26 @@ class Trust:
         return np.where(gone, np.maximum(GONE, trust), trust)
 
     def _without_the_needless(
-        self, trust: NDArray[np.float64], phase: JobPhase, rests: NDArray[np.bool_], seconds: float
+        self, trust: NDArray[np.float64], phase: JobPhase, signs: Signs, seconds: float
     ) -> NDArray[np.float64]:
         """``trust`` ``[N]``, little in a machine that rests while the job goes on, and none once it
         has done so for a while: a spare, a data host, one that the job runs on without.
 
-        In synchronous training nothing goes on for longer than a step without a machine.
+        In synchronous training nothing goes on for longer than a step without a machine. One
+        that stops while the others work is another matter.
         """
-        needless, spare = self.state["needless"], self.state["spare"]
+        s, rests = self.state, signs.rests
         self.joined = np.zeros(rests.size, np.bool_)
-        if not (rests.any() or needless.any()):
+        if not (rests.any() or s["rested"].any() or s["needless"].any()):
             return trust
-        now = rests & phase.at_pace
-        back = ~rests & phase.at_pace
+        needless, spare = s["needless"], s["spare"]
+        stops = rests & ~s["rested"] & phase.long_back
+        s["apart"] = rests & ((s["apart"] | ~s["rested"]) & ~stops | ~signs.worked)
+        s["rested"] = rests.copy()
+        now = rests & s["apart"] & phase.at_pace
+        back = signs.works & phase.at_pace
         needless = np.where(now, needless + seconds, needless - JOINS * seconds * back)
-        self.state["needless"] = needless = np.clip(needless, 0.0, MOST_NEEDLESS_SECONDS)
+        s["needless"] = needless = np.clip(needless, 0.0, MOST_NEEDLESS_SECONDS)
         spare |= needless >= NEEDLESS_FOR_GOOD_SECONDS
         self.joined = spare & (needless == 0)
         spare &= ~self.joined
