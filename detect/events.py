@@ -20,8 +20,28 @@ Array = NDArray[np.float64]
 
 ERRORS = "error"
 """Family of the catalogue's error codes and counts."""
-WEIGHT = {"gpu_xid_error": 1.0, "ib_link_downed": 1.0, "ib_symbol_errors": 0.4}
-"""What one event counts, in units of one family's full evidence. Cables err now and then."""
+WEIGHT = {
+    "gpu_xid_error": 1.0,
+    "ib_link_downed": 1.0,
+    "gpu_ecc_uncorrectable_errors": 1.0,
+    "gpu_remapped_rows": 0.7,
+    "ib_symbol_errors": 0.4,
+    "nvlink_crc_errors": 0.4,
+    "nvlink_replay_errors": 0.4,
+    "gpu_ecc_correctable_errors": 0.3,
+    "pcie_replays": 0.3,
+}
+"""What one event counts, in units of one family's full evidence. Cables and memory err now and
+then."""
+STORM = 2.5
+STORM_SECONDS = 25.0
+"""Errors again and again, for so many of the last `FADE_SECONDS` more than is usual for the row,
+count so much by themselves: nobody else has them."""
+CALM_SECONDS = 15.0
+"""Up to so many they are single errors."""
+USUAL_SECONDS = 1800.0
+MOST_EVENT_SECONDS = 15.0
+"""One sample stands for no longer."""
 FADE_SECONDS = 180.0
 ALONE = 0.5
 """Most that an event adds beyond what the values show,"""
@@ -43,6 +63,9 @@ class Events:
         self.state = PanelState()
         self.state.add("last", "mr", np.nan)
         self.state.add("at_ns", "mr", 0, dtype=np.int64)
+        self.state.add("storm", "mr", 0.0)
+        self.state.add("usual", "mr", 0.0)
+        self._seconds = 0.0
         self.metrics: tuple[str, ...] = ()
         self._weight: Array = np.zeros((0, 1))
         self._sticky: NDArray[np.bool_] = np.zeros((0, 1), np.bool_)
@@ -54,7 +77,9 @@ class Events:
         self._weight = np.array([WEIGHT.get(m, 0.0) for m in metrics])[:, None]
         self._sticky = np.array([self.sticky(m) for m in metrics], np.bool_)[:, None]
 
-    def step(self, x: Array, at_ns: int, score: Array, moment: Moment) -> Array:
+    def step(
+        self, x: Array, at_ns: int, tick_seconds: float, score: Array, moment: Moment
+    ) -> Array:
         """One tick of codes and rates ``x`` ``[E, R]``; what they add to ``score``, ``[R]`` each.
 
         ``score`` is that of the values, higher is worse; ``moment`` tells since when the job runs
@@ -63,6 +88,7 @@ class Events:
         nothing = np.zeros(x.shape[1])
         if not self.metrics:
             return nothing
+        self._seconds += tick_seconds
         last, at = self.state["last"], self.state["at_ns"]
         with np.errstate(invalid="ignore"):
             happens = (x > 0) & np.where(self._sticky, (x != last) & np.isfinite(last), True)
@@ -71,18 +97,37 @@ class Events:
         np.copyto(at, at_ns, where=happens)
         if not at.any():
             return nothing
+        storm = self._storms(happens & ~self._sticky, tick_seconds)
         ago = (at_ns - at) / 1e9
         fresh = np.where(at > 0, np.exp(ago / -FADE_SECONDS), 0.0)
         # What happened to many lately happened to the job.
-        fresh *= (fresh > 0.1).mean(axis=1, keepdims=True) <= max(MANY, 1.0 / x.shape[1])
-        fresh *= self._weight
-        most = score + ALONE
+        few = (fresh > 0.1).mean(axis=1, keepdims=True) <= max(MANY, 1.0 / x.shape[1])
+        fresh *= few * self._weight
+        storm *= few * (self._weight > 0)
+        fresh += storm
+        most = score + ALONE + storm.max(axis=0)
         if moment.held_up:
             began = moment.slower_seconds + NOTICED_SECONDS
             coincides = (fresh > 0) & (np.abs(ago - began) <= COINCIDES_SECONDS)
             fresh *= np.where(coincides, COINCIDES, 1.0)
             most = np.where(coincides.any(axis=0), np.inf, most)
         return np.asarray(np.minimum(fresh.max(axis=0), most))
+
+    def _storms(self, happens: NDArray[np.bool_], tick_seconds: float) -> Array:
+        """What errors count that come again and again, ``[E, R]`` in 0..`STORM`."""
+        storm, usual = self.state["storm"], self.state["usual"]
+        counts = min(tick_seconds, MOST_EVENT_SECONDS)
+        fades = np.exp(-tick_seconds / FADE_SECONDS)
+        storm *= fades
+        storm += counts * happens
+        # So high errors as frequent as usual would have risen by now.
+        known = -np.expm1(-self._seconds / FADE_SECONDS)
+        expected = usual * (counts * known / (1.0 - fades))
+        more = np.clip((storm - expected - CALM_SECONDS) / STORM_SECONDS, 0.0, 1.0)
+        # A row that errs all the time errs as usual; a storm does not teach.
+        gain = min(1.0, tick_seconds / min(self._seconds, USUAL_SECONDS))
+        usual += gain * (happens - usual) * (more == 0)
+        return np.asarray(STORM * more)
 
     def latest(self, row: int) -> tuple[int, int]:
         """Position of the metric of the row's latest event, and its event time."""
@@ -92,8 +137,9 @@ class Events:
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
-        return self.state.snapshot()
+        return {"panel": self.state.snapshot(), "seconds": self._seconds}
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
-        self.state.restore(tree)
+        self.state.restore(tree["panel"])
+        self._seconds = tree["seconds"]

@@ -228,7 +228,7 @@ class PanelEvidence:
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, moment)
         self.strength, score = self.sums.judge(s["gone"], moment)
-        s["witness"] = self.events.step(values[self._errors], at_ns, score, moment)
+        s["witness"] = self.events.step(values[self._errors], at_ns, tick_seconds, score, moment)
         s["score"] = score + s["witness"]
         here = np.isfinite(x)
         everywhere = bool(here.all())

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from detect.accumulate import RUNNING
-from detect.events import ALONE, COINCIDES, FADE_SECONDS, WEIGHT, Events
+from detect.events import ALONE, COINCIDES, FADE_SECONDS, STORM, WEIGHT, Events
 from detect.explain import explain
 from detect.pace import NOTICED_SECONDS
 from detect.panel import PanelEvidence
@@ -36,7 +36,7 @@ def after(values: Array, events: Events | None = None, first: int = 0) -> Array:
     """What rows that are odd anyway get added by the ticks ``[E, R, T]`` from ``first`` on."""
     events = events or fresh()
     for k in range(first, values.shape[2]):
-        witness = events.step(values[:, :, k], START_NS + k * SECOND, ODD, RUNNING)
+        witness = events.step(values[:, :, k], START_NS + k * SECOND, 1.0, ODD, RUNNING)
     return witness
 
 
@@ -49,6 +49,30 @@ def test_a_code_that_changes_speaks_for_some_minutes() -> None:
     values[XID, 2, 29:] = 79.0
     assert after(values[:, :, :30]).tolist() == [0, 0, WEIGHT["gpu_xid_error"], 0, 0, 0]
     assert after(values)[2] == pytest.approx(np.exp(-1.0) * WEIGHT["gpu_xid_error"])
+
+
+def storm(rows: list[int], start: int, ticks: int = 400, every: int = 2) -> Array:
+    """Link errors on some rows from a tick on, and what they count on rows that are not odd."""
+    values = quiet(ticks)
+    values[LINK][rows, start::every] = 1.0
+    events = fresh()
+    for k in range(ticks):
+        at_ns = START_NS + k * SECOND
+        witness = events.step(values[:, :, k], at_ns, 1.0, np.zeros(ROWS), RUNNING)
+    return witness
+
+
+def test_errors_that_come_again_and_again_on_one_machine_name_it() -> None:
+    assert storm([3], 200).tolist() == [0, 0, 0, pytest.approx(ALONE + STORM, abs=0.6), 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "start", "every"),
+    [([3], 200, 60), ([3], 0, 2), ([1, 3], 200, 2)],
+    ids=["now and then", "from the start", "on several"],
+)
+def test_errors_that_are_usual_or_the_jobs_do_not(rows: list[int], start: int, every: int) -> None:
+    assert storm(rows, start, every=every).max() <= ALONE
 
 
 def test_a_code_from_before_the_job_says_nothing() -> None:
@@ -102,7 +126,7 @@ def added_while_slower(seconds: float, event_ago: int) -> float:
     values[LINK, 4, 299 - event_ago] = 1.0
     for k in range(300):
         moment = Moment(slower_seconds=seconds if k == 299 else 0.0)
-        witness = events.step(values[:, :, k], START_NS + k * SECOND, np.zeros(ROWS), moment)
+        witness = events.step(values[:, :, k], START_NS + k * SECOND, 1.0, np.zeros(ROWS), moment)
     return float(witness[4])
 
 
