@@ -40,6 +40,9 @@ from detect.trust import (
     GONE,
     LATE_FIRST_IDLE,
     LATER_IDLE,
+    NEEDLESS,
+    NEEDLESS_FOR_GOOD_SECONDS,
+    NEEDLESS_SECONDS,
     SLOWER,
     STALLED,
     STARTING,
@@ -75,6 +78,9 @@ class Seen:
     alive: NDArray[np.bool_] = field(default_factory=rows)
     writes_little: NDArray[np.bool_] = field(default_factory=rows)
     dark: NDArray[np.bool_] = field(default_factory=rows)
+    rests: NDArray[np.bool_] = field(default_factory=rows)
+    works: NDArray[np.bool_] = field(default_factory=rows)
+    worked: NDArray[np.bool_] = field(default_factory=rows)
 
 
 NOTHING = Seen()
@@ -733,3 +739,46 @@ def test_a_silent_machine_that_leaves_a_job_at_work_is_done_with() -> None:
     scene.phase.low_seconds = 0.0
     scene.passes()
     assert told(scene.leave("m002")) == [("resolved", "machine", ("m002",))]
+
+
+SPARE = Seen(rests=rows(1), works=rows(0, 2))
+STOPS = Seen(rests=rows(1), works=rows(0, 2), worked=rows(1))
+
+
+def test_a_machine_that_never_worked_while_the_job_goes_on_is_not_needed() -> None:
+    job = started()
+    job.does(WORK, 10, SPARE)
+    assert job.weight.tolist() == [1.0, NEEDLESS, 1.0]
+    job.does(WORK, int(NEEDLESS_SECONDS), SPARE)
+    assert job.weight.tolist() == [1.0, 0.0, 1.0]
+    # Not for long enough to say so of a job that stands still.
+    job.does(WAIT, 5, SPARE)
+    assert job.weight[1] > 0
+    job.does(WORK, int(NEEDLESS_FOR_GOOD_SECONDS), SPARE)
+    job.does(WAIT, 100, SPARE)
+    assert job.weight[1] == 0
+
+
+def test_who_stops_while_the_others_work_is_not_excused() -> None:
+    job = started()
+    job.does(WORK, 100, STOPS)
+    assert job.weight.tolist() == [1.0] * 3
+
+
+def test_who_does_not_come_back_from_a_rest_is_not_needed_when_the_job_goes_on() -> None:
+    job = started()
+    job.does(WAIT, 30)
+    job.does(WORK, int(NEEDLESS_SECONDS) + 40, STOPS)
+    assert job.weight[1] == 0
+
+
+def test_who_joins_starts_anew_once() -> None:
+    job = started()
+    job.does(WORK, int(NEEDLESS_FOR_GOOD_SECONDS) + 20, SPARE)
+    joined = 0
+    for _ in range(100):
+        job.does(WORK, 1, Seen(works=rows(0, 1, 2)))
+        joined += int(job.trust.joined[1])
+        assert not job.trust.joined[[0, 2]].any()
+    assert joined == 1
+    assert job.weight.tolist() == [1.0] * 3
