@@ -65,6 +65,7 @@ class TelemetryFaults:
         self._power: Mask = np.zeros(0, np.bool_)
         self._traffic: Mask = np.zeros(0, np.bool_)
         self._never: Mask = np.zeros(0, np.bool_)
+        self._rates: Mask = np.zeros(0, np.bool_)
         self._inlet: Mask = np.zeros(0, np.bool_)
         self._exporters: tuple[Mask, ...] = ()
         self.found = Found(np.zeros(0, np.bool_), np.zeros(0, np.bool_))
@@ -91,6 +92,9 @@ class TelemetryFaults:
                 for f, m in zip(families, self.state.metrics, strict=True)
             ],
             np.bool_,
+        )
+        self._rates = np.array(
+            [m.endswith("_bytes_per_second") for m in self.state.metrics], np.bool_
         )
         of_gpus = np.array([self.scope(m) == "gpu" for m in self.state.metrics], np.bool_)
         self._exporters = (of_gpus, ~of_gpus)
@@ -144,7 +148,8 @@ class TelemetryFaults:
         np.copyto(last, x, where=True if present.all() else present)
         whole = np.ones(x.shape[1], np.bool_)
         left = np.zeros(x.shape[1], np.int64)
-        for of, same, calm in zip(self._exporters, s["same"], s["calm"], strict=True):
+        flows = np.zeros((EXPORTERS, x.shape[1]), np.bool_)
+        for of, same, calm, flow in zip(self._exporters, s["same"], s["calm"], flows, strict=True):
             fields = np.flatnonzero(of & lively)
             stands = ~moved[fields].any(axis=0)
             if not stands.any():
@@ -156,14 +161,16 @@ class TelemetryFaults:
             still &= ~changed[fields]
             count = np.count_nonzero(still, axis=0)
             stands &= count > 0
-            whole &= stands & (count >= WHOLE * fields.size)
+            most = count >= WHOLE * fields.size
+            flow[:] = most & (count >= WHOLE_FIELDS) & still[self._rates[fields]].any(axis=0)
+            whole &= stands & most
             left += count
             np.copyto(calm, worst_z < QUIET_Z, where=stands & (same == 0))
             same += 1
             same *= stands
         whole &= (left >= WHOLE_FIELDS) & (s["same"] >= need).all(axis=0)
-        for of, same, calm in zip(self._exporters, s["same"], s["calm"], strict=True):
-            frozen = (same >= need) & (calm | whole)
+        for of, same, calm, flow in zip(self._exporters, s["same"], s["calm"], flows, strict=True):
+            frozen = (same >= need) & (calm | flow | whole)
             if frozen.any():
                 x[np.ix_(of, frozen)] = np.nan
         return whole

@@ -101,9 +101,11 @@ def test_a_row_frozen_whole_is_missing_however_odd_it_froze() -> None:
     left = masked(values, z)
     assert np.isnan(left[:, 1, 36:]).all()
     assert np.isfinite(left[:, [0, 2, 3, 4, 5]]).all()
-    # What only the GPUs' exporter repeats may be true of GPUs that stand still, even if the
-    # host's repeats a value now and then.
+    # What only the GPUs' exporter repeats may be true of GPUs that stand still and send nothing,
+    # even if the host's repeats a value now and then.
     values[CPU] = np.round(healthy(60)[CPU], 3)
+    assert np.isnan(masked(values, z)[[POWER, SM, TENSOR, NVLINK], 1, 36:]).all()
+    values[NVLINK, 1, 30:] = 0.0
     assert np.isfinite(masked(values, z)).all()
 
 
