@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +29,10 @@ COMPANION = 0.6
 """Threshold share for one that is odd in the very way of a machine already named."""
 SEVERAL = 3
 """So many machines odd in the same way have it from what they are."""
+ALIKE_COSINE = 0.7
+"""Cosine between the evidence of two machines, over the metrics, from which they are alike."""
+ALONE = 1.0
+"""Evidence in one metric beyond all others' from which a machine is odd in a way of its own."""
 SOLE = 0.7
 """Share from which one metric is all the evidence."""
 UNDETERMINED_SECONDS = 180.0
@@ -74,6 +77,7 @@ class Decision:
             # It is known whom the job waits for.
             return changes
         changes.extend(self._name(st))
+        changes.extend(self.open.told_apart(changes, st.at_ns))
         return changes
 
     def roster(
@@ -136,19 +140,21 @@ class Decision:
             inside = [i for i in members if st.machines[i] in common.machines]
             if len(inside) > 1 and (common.physical or self._in_several_metrics(st, members)):
                 return [self._open(st, "group", inside, shared=common.name)]
-        if share > JOB_WIDE or int(st.present.sum()) <= 4:
-            return self._undetermined(st, members, waited)
+        if int(st.present.sum()) <= 4:
+            return self._nobody(st, "undetermined", members, waited)
+        if share > JOB_WIDE:
+            return self._nobody(st, "job", members, waited)
         crossed = [i for i in members if level[i] >= 1]
         # Machines that became odd together and share nothing known are more often a habit of
         # the job (who saves checkpoints, who evaluates) than a fault: they need more.
         if level[first] < UNEXPLAINED:
-            return self._undetermined(st, members, waited)
+            return self._nobody(st, "undetermined", members, waited)
         alike = {explained(st, i, self.catalogue).signature for i in members}
         if len(members) >= 3 and len(alike) == 1 and self._in_several_metrics(st, members):
             return [self._open(st, "group", members, shared=None)]
         if odd.size <= max(2.0, FEW * st.present.sum()):
             return [self._open(st, "machine", [i]) for i in crossed]
-        return self._undetermined(st, members, waited)
+        return self._nobody(st, "undetermined", members, waited)
 
     def _in_several_metrics(self, st: Standing, members: Sequence[int]) -> bool:
         """Whether each of the ``members`` is odd in more than one metric.
@@ -166,10 +172,17 @@ class Decision:
         """
         if len(members) <= SEVERAL:
             return None
-        looks = Counter(explained(st, i, self.catalogue).signature for i in members)
-        if len(looks) != 2 or min(looks.values()) > 1:
+        strength = st.machine_panel.strength[:, members].astype(np.float64)
+        alone = [
+            k
+            for k in range(len(members))
+            if (strength[:, k] - np.delete(strength, k, axis=1).max(axis=1)).max() >= ALONE
+        ]
+        if len(alone) != 1:
             return None
-        return next(i for i in members if looks[explained(st, i, self.catalogue).signature] == 1)
+        others = np.delete(strength, alone, axis=1)
+        others /= np.maximum(np.sqrt(np.square(others).sum(axis=0)), 1e-12)
+        return members[alone[0]] if (others.T @ others).min() >= ALIKE_COSINE else None
 
     def _together(self, st: Standing, first: int, odd: NDArray[np.int64]) -> bool:
         """Whether others became odd at about the moment of the first, or in its very way."""
@@ -204,11 +217,13 @@ class Decision:
         strongest = int(np.argmax(panel.strength[:, i]))
         return panel.sums.test_of(strongest, i) == LEVEL
 
-    def _undetermined(self, st: Standing, members: list[int], waited: float) -> list[AlertChange]:
+    def _nobody(
+        self, st: Standing, verdict: VerdictKind, members: list[int], waited: float
+    ) -> list[AlertChange]:
         """Something is odd and nobody can be singled out: shown after a while, never paged."""
         if self.open.items or waited < UNDETERMINED_SECONDS:
             return []
-        return [self._open(st, "undetermined", members)]
+        return [self._open(st, verdict, members)]
 
     def _name_silent(self, st: Standing, silent: Sequence[int]) -> list[AlertChange]:
         """Machines that fell silent while the job stands still."""

@@ -55,8 +55,8 @@ class OpenAlerts:
         self.habits = Habits()
 
     def named(self) -> set[str]:
-        """Machines that an open alert names."""
-        return {m for item in self.items for m in item.alert.machines}
+        """Machines that an open alert accuses."""
+        return {m for item in self.items if item.alert.pages for m in item.alert.machines}
 
     def unnamed(self, st: Standing) -> NDArray[np.float64]:
         """Scores ``[N]``, 0 for machines that are named already or absent."""
@@ -170,6 +170,15 @@ class OpenAlerts:
         """It is over."""
         self.items.remove(item)
         return AlertChange("resolved", replace(item.alert, status="resolved", note=why), at_ns)
+
+    def told_apart(self, changes: list[AlertChange], at_ns: int) -> list[AlertChange]:
+        """Alerts that accused nobody are over once ``changes`` accuse one of their machines."""
+        opened = {m for c in changes if c.kind == "opened" for m in c.alert.machines}
+        return [
+            self.resolve(item, at_ns, "told apart")
+            for item in list(self.items)
+            if not item.alert.pages and opened & self.named() & set(item.alert.machines)
+        ]
 
     def _join(self, item: OpenAlert, st: Standing) -> AlertChange | None:
         """Machines that lie apart for good as the named one does, if less far: one group.

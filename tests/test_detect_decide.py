@@ -108,7 +108,7 @@ def test_most_machines_odd_at_once_are_nobodys_fault() -> None:
     scene.level[:] = 1.2
     changes = scene.passes(int(UNDETERMINED_SECONDS) + 2)
     assert [(c.kind, c.alert.verdict, c.alert.machine) for c in changes] == [
-        ("opened", "undetermined", None)
+        ("opened", "job", None)
     ]
     assert not changes[0].alert.pages
 
@@ -120,6 +120,20 @@ def test_the_one_that_is_like_nobody_is_named_among_several_that_are_alike(alike
     scene.level[9], scene.metric[9] = 1.2, 1
     changes = scene.passes(GRACE + 1)
     assert told(changes) == ([("opened", "machine", ("m009",))] if alike > 2 else [])
+
+
+def test_nobody_is_accused_until_one_can_be_told_apart() -> None:
+    scene = Scene(12)
+    scene.level[:4] = 1.3
+    assert [c.alert.verdict for c in scene.passes(int(UNDETERMINED_SECONDS) + 2)] == [
+        "undetermined"
+    ]
+    scene.level[1:4] = 0.0
+    scene.level[0] = 2.5
+    assert [(c.kind, c.alert.verdict, c.alert.machine) for c in scene.passes(2)] == [
+        ("opened", "machine", "m000"),
+        ("resolved", "undetermined", None),
+    ]
 
 
 def test_two_that_became_odd_together_for_a_moment_are_not_told() -> None:
