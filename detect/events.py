@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.pace import NOTICED_SECONDS
 from detect.phase import Moment
 from detect.state import PanelState
 
@@ -107,7 +106,7 @@ class Events:
         fresh += storm
         most = score + ALONE + storm.max(axis=0)
         if moment.held_up:
-            began = moment.slower_seconds + NOTICED_SECONDS
+            began = moment.slower_seconds + moment.noticed_seconds
             coincides = (fresh > 0) & (np.abs(ago - began) <= COINCIDES_SECONDS)
             fresh *= np.where(coincides, COINCIDES, 1.0)
             most = np.where(coincides.any(axis=0), np.inf, most)

@@ -13,7 +13,7 @@ SAMPLE_SECONDS = 5.0
 LATELY = 12
 """Samples that are the present: a minute."""
 NOTICED_SECONDS = SAMPLE_SECONDS * LATELY / 2
-"""So late their median shows what stays."""
+"""So late their median shows what stays, or later where a tick is longer than a sample."""
 EVERY = 4
 USUAL = 60
 """Medians of the present, one every few samples, that are the past: twenty minutes."""
@@ -41,12 +41,19 @@ class Pace:
         self._seconds = 0.0
         self._samples = 0
         self._slower = False
+        self._sample_seconds = SAMPLE_SECONDS
+
+    @property
+    def noticed_seconds(self) -> float:
+        """Seconds from when the job became slower until that is seen."""
+        return LATELY / 2 * self._sample_seconds
 
     def step(self, progress: float, seconds: float) -> None:
         """Take ``seconds`` of work at ``progress``, a share of what is usual of the metrics."""
         self._sum += progress * seconds
         self._seconds += seconds
         if self._seconds >= SAMPLE_SECONDS:
+            self._sample_seconds = self._seconds
             self._sample(self._sum / self._seconds)
             self._sum = self._seconds = 0.0
         self.slower_seconds = self.slower_seconds + seconds if self._slower else 0.0
@@ -77,6 +84,7 @@ class Pace:
             "seconds": self._seconds,
             "samples": self._samples,
             "slower": self._slower,
+            "sample_seconds": self._sample_seconds,
         }
 
     def restore(self, tree: dict[str, Any]) -> None:
@@ -86,3 +94,4 @@ class Pace:
         self._held = list(tree["held"])
         self._sum, self._seconds = tree["sum"], tree["seconds"]
         self._samples, self._slower = tree["samples"], tree["slower"]
+        self._sample_seconds = tree["sample_seconds"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.pace import Pace
+from detect.pace import NOTICED_SECONDS, Pace
 from detect.state import PanelState
 
 Array = NDArray[np.float64]
@@ -68,13 +68,14 @@ class Moment:
 
     ``rest_seconds``: so long it has rested. ``back``: it did a moment ago, and means still tell of
     that. ``past``: see `JobPhase.past`. ``slower_seconds``: so long it has run slower than it used
-    to.
+    to, seen ``noticed_seconds`` after it began.
     """
 
     rest_seconds: float = 0.0
     back: bool = False
     past: float = 1.0
     slower_seconds: float = 0.0
+    noticed_seconds: float = NOTICED_SECONDS
 
     @property
     def idle(self) -> bool:
@@ -186,14 +187,16 @@ class JobPhase:
         self.compute = compute if compute is not None else talk if talk is not None else 1.0
         self.talk = talk if talk is not None else self.compute
         self._follow(tick_seconds)
-        if self.name == "running" and not self.blind:
+        if self.name == "running":
             self.pace.step(0.5 * (self.compute + self.talk), tick_seconds)
 
     @property
     def moment(self) -> Moment:
         """As the last tick left it."""
         back = self.name == "running" and self.back_seconds < BACK_SECONDS
-        return Moment(self.low_seconds, back, self.past, self.pace.slower_seconds)
+        # Less power alone is no less progress.
+        slower = 0.0 if self.blind else self.pace.slower_seconds
+        return Moment(self.low_seconds, back, self.past, slower, self.pace.noticed_seconds)
 
     def _follow(self, tick_seconds: float) -> None:
         low = max(self.compute, self.talk) < LOW

@@ -10,6 +10,7 @@ from detect.state import PanelState
 
 if TYPE_CHECKING:
     from detect.panel import PanelEvidence
+    from detect.phase import JobPhase
     from detect.standing import Standing
 
 SILENT_SECONDS = 45.0
@@ -53,7 +54,7 @@ class Silence:
         dark = panel.dark
         s["seen"] |= panel.present
         s["missing"] = np.where(dark & s["seen"], s["missing"] + st.tick_seconds, 0.0)
-        standstill = st.phase.low_seconds
+        standstill = _standstill(st.phase)
         # A rest like those before stands for nothing.
         usual = min(LONGER * st.phase.longest_idle, LONGEST_REST_SECONDS)
         unsure = st.phase.blind or st.phase.run_seconds < YOUNG_SECONDS
@@ -64,7 +65,8 @@ class Silence:
         missing = s["missing"]
         # No job goes on for long after one of its machines; one that is over waits for nobody.
         slack = 2 * st.tick_seconds
-        silent = missing - standstill <= LONG_BEFORE_SECONDS
+        lower = st.phase.blind and st.phase.low_seconds == 0
+        silent = missing - standstill <= (BEFORE_SECONDS + slack if lower else LONG_BEFORE_SECONDS)
         if st.phase.talks and standstill < UNSURE_STANDSTILL_SECONDS:
             silent = missing - st.phase.gap_seconds <= BEFORE_SECONDS + slack
         after = APART_SECONDS if st.phase.name == "over" else AFTER_SECONDS
@@ -88,3 +90,14 @@ class Silence:
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
         self.state.restore(tree)
+
+
+def _standstill(phase: JobPhase) -> float:
+    """Seconds for which the job has stood still.
+
+    Where power alone tells, machines that wait may draw more than is a rest: that it fell, and
+    stays so, is all that shows.
+    """
+    if phase.blind and phase.low_seconds == 0 and phase.pace.slower_seconds > 0:
+        return phase.pace.slower_seconds + phase.pace.noticed_seconds
+    return phase.low_seconds

@@ -211,3 +211,30 @@ def test_the_alert_of_a_silent_machine_stays_when_it_leaves_a_job_that_waits() -
 
     assert one.update(later(1100, waits=True)) == []
     assert [c.kind for c in one.update(later(1120, waits=False))] == ["resolved"]
+
+
+POWER = ("gpu_power_watts",)
+
+
+@pytest.mark.parametrize(("share", "names"), [(0.8, ["m002"]), (1.0, [])])
+def test_where_power_alone_tells_a_machine_whose_silence_lowers_it_is_named(
+    share: float, names: list[str]
+) -> None:
+    values = healthy(6, 1300, POWER)
+    values[:, :, 1000:] *= share
+    values[:, 2, 1000:] = np.nan
+    assert opened(said(values, POWER)) == names
+
+
+def test_spares_and_machines_that_left_are_not_named_and_who_joins_is_judged_anew() -> None:
+    values = healthy(8, 2400)
+    idle = np.array([0.3, 0.02, 0.2, 0.0, 0.4, 0.0])[:, None]
+    values[:, 5, :1500] *= idle
+    # All rest, and go on without another one.
+    values[:, :, 900:940] *= idle[:, :, None]
+    values[:, 3, 940:] *= idle
+    assert opened(said(values)) == []
+    # The one that joined later stops while the others wait for it.
+    values[:, 5, 2200:] *= idle
+    rests(values, 2205)
+    assert opened(said(values)) == ["m005"]
