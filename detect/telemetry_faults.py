@@ -211,6 +211,10 @@ class TelemetryFaults:
         if not dark.any() or dark.all():
             still.fill(0.0)
             return nobody
+        # What nobody has at the moment is not missing.
+        lit = ~dark & np.isfinite(fields)
+        shown = np.count_nonzero(lit & (fields != 0), axis=1) * 2 > np.count_nonzero(lit, axis=1)
+        dark &= np.isfinite(fields[shown]).any(axis=0)
         metered = np.isfinite(x[self._power]).any(axis=0)
         sends = self._like_peers(x[self._traffic], dark, TRAFFIC_LIKE_PEERS)
         still += tick_seconds

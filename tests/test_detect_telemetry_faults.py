@@ -144,6 +144,15 @@ def test_zeros_of_a_machine_without_power_are_real() -> None:
     assert np.array_equal(masked(values), values)
 
 
+def test_zeros_that_all_have_are_real_on_a_machine_that_lacks_the_field_that_is_not() -> None:
+    values = healthy(40)
+    values[[SM, TENSOR], :, 20:] = 0.0
+    values[NVLINK, :, 20:] *= 1e-3
+    values[NVLINK, 2] = np.nan
+    left = masked(values)
+    assert np.array_equal(left[[SM, TENSOR]], values[[SM, TENSOR]])
+
+
 SENDS = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "ib_tx_bytes_per_second")
 
 
