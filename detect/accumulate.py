@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from detect.fuse import EFFORT, Fusion
 from detect.patience import Patience
 from detect.phase import SPINS, Moment
-from detect.residuals import FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
+from detect.residuals import DRIFT, FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
 from detect.state import PanelState
 from models.evidence_model import MetricScale
 
@@ -43,6 +43,8 @@ HELD_UP_CAP = np.array([3.0, 3.0, 1.5, 1.95, 3.0])
 """Most evidence by test: a small difference alone, or a lasting one, names nobody; nor, in a large
 job, does one family of metrics, unless the job is held up or stands still.
 """
+THROTTLED = 1.4
+"""Times as much of a clock below the others': nothing but a fault holds it there."""
 LONG_REST, LONG_REST_SECONDS = 1.4, 120.0
 """More of it in a job that has stood still for so long: one kind of metric is enough then."""
 FAR = 2.0
@@ -75,15 +77,24 @@ class EvidenceSums:
         self.state.add("echo", "mr", 0.0, dtype=np.float32)
         self.state.add("seen", "m", False, dtype=np.bool_)
         self.patience = Patience(self.state)
+        self.machine: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Whose each row is."""
         self._least_cap = np.inf
         self._most: Array = np.zeros((TESTS, 0), np.float32)
+        self._more: Array = np.zeros((TESTS, 0), np.float32)
         self._low: Array = np.zeros(0, np.float32)
         self._high: Array = np.zeros(0, np.float32)
         self._lingers: Array = np.zeros(0, np.float32)
         self.fusion = Fusion()
 
-    def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...]) -> None:
-        """Follow the roster."""
+    def reindex(
+        self,
+        metrics: tuple[str, ...],
+        rows: tuple[str, ...],
+        machine: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Follow the roster; ``machine`` ``[R]``: whose each row is, its own if not given."""
+        self.machine = np.arange(len(rows)) if machine is None else machine
         changed = metrics != self.state.metrics or rows != self.state.rows
         self.state.reindex(metrics, rows)
         self._configure()
@@ -103,6 +114,8 @@ class EvidenceSums:
         most[:, [f in FILLS for f in families]] = HEAT_MOST
         most[LEVEL, [f == "power" for f in families]] = HEAT_MOST
         self._most = most
+        self._more = np.ones((TESTS, len(metrics)), np.float32)
+        self._more[:DRIFT, [f == "clock" for f in families]] = THROTTLED
         hold = np.array([s.holds for s in scales], np.float32).reshape(-1, TESTS)
         self.patience.configure(hold.T)
         caps = np.minimum(CAP, most.T) * hold
@@ -135,7 +148,7 @@ class EvidenceSums:
         # Where much is reported no fault shows in one kind of metric alone, however far apart.
         lies = np.abs(r.z[LEVEL])
         far = lies >= (float(FAR * FULL[LEVEL]) if self.fusion.few else np.inf)
-        level *= ~self.fusion.works_apart(lies >= float(START[LEVEL]))
+        level *= ~self._has_other_work(lies >= float(START[LEVEL]))
         # Nobody wanders who stands still.
         steps = change * self.patience.for_wanderers() if moment.idle else change
         weights = {LEVEL: level, SHAPE: change}
@@ -154,6 +167,17 @@ class EvidenceSums:
                 high = self._lingers if lingers and test in (FAST, SLOW) else self._high
                 self._add(r, test, cells, weight, high, seconds[test], float(cap[test]), far)
         self.patience.step(r, float(START[SLOW]), tick_seconds, trust, moment.idle)
+
+    def _has_other_work(self, apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Rows ``bool [R]`` that have been given other work; ``apart`` as in `Fusion.works_apart`.
+
+        The GPUs of one machine share their work: one that differs from its neighbours has not.
+        """
+        other = self.fusion.works_apart(apart)
+        if not other.any():
+            return other
+        rows = np.bincount(self.machine)
+        return other & (2 * np.bincount(self.machine, other) > rows)[self.machine]
 
     def _follow_echo(self, r: Residuals, tick_seconds: float) -> None:
         """``echo``: seconds ``[M, R]`` for which a mean may still remember an excursion."""
@@ -210,7 +234,7 @@ class EvidenceSums:
             total *= np.exp(np.float32(seconds) * valid * np.float32(-1.0 / LEAKS[test]))
         total += grow
         if max(total.max(), -total.min()) > self._least_cap:
-            cap = np.full(cells.size, most, np.float32)
+            cap = np.float32(most) * self._more[test, metrics]
             if test == LEVEL:
                 cap += cap * far.reshape(-1)[cells]
             np.minimum(cap, self._most[test, metrics], out=cap)

@@ -183,7 +183,7 @@ class PanelEvidence:
         self._works = [[i for i, f in enumerate(families) if f in works] for works in WORKS]
         self.faults.reindex(self.metrics, self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
-        self.sums.reindex(self.metrics, self.rows)
+        self.sums.reindex(self.metrics, self.rows, panel.machine)
         self.events.reindex(tuple(panel.metrics[i] for i in self._errors.tolist()), self.rows)
         self.state.reindex(self.metrics, self.rows)
 

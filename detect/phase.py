@@ -22,7 +22,7 @@ LOW = 0.3
 LOW_POWER = 0.7
 SPINNING_POWER = 0.85
 SPINNING = 0.97
-AT_PACE, AT_POWER = 0.6, 0.75
+AT_PACE, AT_POWER = 0.45, 0.75
 """Shares of the usual progress, or power, from which the job goes on."""
 STALL_SECONDS = 90.0
 SHORTEST_STALL_SECONDS = 30.0
