@@ -64,6 +64,12 @@ class _Piece:
         """Start of every tick."""
         return self.start_ns + np.arange(self.data.shape[-1], dtype=np.int64) * self.tick_ns
 
+    def within(self, start_ns: int, end_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Stamps and data of the ticks that start within ``[start, end)``."""
+        stamps = self.stamps()
+        ticks = slice(*np.searchsorted(stamps, (start_ns, end_ns)).tolist())
+        return stamps[ticks], self.data[..., ticks]
+
 
 class _Pieces:
     """Pieces in order of time. A live job comes tick by tick; small ones are put together."""
@@ -145,20 +151,21 @@ class History:
     ) -> MetricSlice:
         """Values of ``names`` (None = all) for ticks that start within ``[start, end)``."""
         kept = self._values.within(start_ns, end_ns)
-        metrics = names or tuple(sorted({m for p in kept for m in p.names}))
-        machines = tuple(sorted({m for p in kept for m in p.machines}))
+        metrics = names or _all({p.names for p in kept})
+        machines = _all({p.machines for p in kept})
         row = {m: i for i, m in enumerate(machines)}
         parts, times = [], []
         for piece in kept:
-            stamps = piece.stamps()
-            inside = (stamps >= start_ns) & (stamps < end_ns)
-            part = np.full((len(metrics), len(machines), int(inside.sum())), np.nan, np.float32)
-            rows = [row[m] for m in piece.machines]
-            for k, metric in enumerate(metrics):
-                if metric in piece.names:
-                    part[k, rows] = piece.data[piece.names.index(metric)][:, inside]
+            stamps, part = piece.within(start_ns, end_ns)
+            if piece.names != metrics or piece.machines != machines:
+                shape = (len(metrics), len(machines), stamps.size)
+                data, part = part, np.full(shape, np.nan, np.float32)
+                rows = [row[m] for m in piece.machines]
+                for k, metric in enumerate(metrics):
+                    if metric in piece.names:
+                        part[k, rows] = data[piece.names.index(metric)]
             parts.append(part)
-            times.append(stamps[inside])
+            times.append(stamps)
         shape = (len(metrics), len(machines), 0)
         return MetricSlice(
             metrics,
@@ -170,21 +177,25 @@ class History:
     def scores(self, start_ns: int, end_ns: int) -> ScoreSlice:
         """Scores of every machine for ticks that start within ``[start, end)``."""
         kept = self._scores.within(start_ns, end_ns)
-        machines = tuple(sorted({m for p in kept for m in p.machines}))
+        machines = _all({p.machines for p in kept})
         row = {m: i for i, m in enumerate(machines)}
         parts, times = [], []
         phases: list[str] = []
         for piece in kept:
-            stamps = piece.stamps()
-            inside = (stamps >= start_ns) & (stamps < end_ns)
-            part = np.full((len(machines), int(inside.sum())), np.nan, np.float32)
-            part[[row[m] for m in piece.machines]] = piece.data[:, inside]
+            stamps, data = piece.within(start_ns, end_ns)
+            part = np.full((len(machines), stamps.size), np.nan, np.float32)
+            part[[row[m] for m in piece.machines]] = data
             parts.append(part)
-            times.append(stamps[inside])
-            phases.extend(piece.names * int(inside.sum()))
+            times.append(stamps)
+            phases.extend(piece.names * stamps.size)
         return ScoreSlice(
             machines,
             np.concatenate(times) if times else np.zeros(0, np.int64),
             np.concatenate(parts, axis=1) if parts else np.zeros((len(machines), 0), np.float32),
             tuple(phases),
         )
+
+
+def _all(rosters: set[tuple[str, ...]]) -> tuple[str, ...]:
+    """Every name of any of them, sorted."""
+    return tuple(sorted({name for names in rosters for name in names}))

@@ -22,7 +22,7 @@ _KINDS = frozenset("biufUSMm")
 
 def encode_state(state: State, *, limit_bytes: int = 256 << 20) -> bytes:
     """Serialise a state tree; ValueError beyond ``limit_bytes`` before compression."""
-    blocks: list[bytes] = []
+    blocks: list[bytes | memoryview] = []
     size = 0
 
     def place(array: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -30,10 +30,10 @@ def encode_state(state: State, *, limit_bytes: int = 256 << 20) -> bytes:
         if array.dtype.kind not in _KINDS:
             raise TypeError(f"a state holds an array of {array.dtype}")
         found = {"$array": [array.dtype.str, list(array.shape), size]}
-        data = array.tobytes()
-        padding = -len(data) % 8
-        blocks.append(data + bytes(padding))
-        size += len(data) + padding
+        octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        padding = bytes(-octets.size % 8)
+        blocks.extend((octets.data, padding))
+        size += octets.size + len(padding)
         return found
 
     def walk(node: Any) -> Any:
@@ -42,7 +42,8 @@ def encode_state(state: State, *, limit_bytes: int = 256 << 20) -> bytes:
         if isinstance(node, dict):
             return {str(k): walk(v) for k, v in node.items()}
         if isinstance(node, list | tuple):
-            return [walk(v) for v in node]
+            # Rosters are long, and stand in a state many times.
+            return node if all(type(v) is str for v in node) else [walk(v) for v in node]
         if isinstance(node, np.generic):
             return walk(node.item())
         if isinstance(node, float) and not np.isfinite(node):

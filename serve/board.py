@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sqlalchemy import update
@@ -113,6 +113,6 @@ class Board:
 
 
 def _job(state: JobState, worker: str, now_ns: int) -> dict[str, Any]:
-    body = asdict(state)
-    body["machines"] = list(state.machines)
+    # Not `asdict`, which would copy every name of a few thousand machines.
+    body = {f.name: getattr(state, f.name) for f in fields(state)}
     return {"job": state.job, "worker": worker, "body": body, "updated_at_ns": now_ns}

@@ -104,7 +104,7 @@ def _decompressed(data: bytes) -> bytes:
 def _rounded(values: NDArray[np.float32]) -> NDArray[np.float32]:
     # Round to nearest before cutting; infinities and NaN keep their exponent.
     bits = np.ascontiguousarray(values, "<f4").view("<u4")
-    finite = np.isfinite(values) & (np.abs(values) < np.float32(3e38))
-    half = np.uint32(1 << (_DROPPED_BITS - 1))
-    mask = np.uint32(0xFFFFFFFF ^ ((1 << _DROPPED_BITS) - 1))
-    return np.where(finite, (bits + half) & mask, bits).view("<f4")
+    rounded = bits + np.uint32(1 << (_DROPPED_BITS - 1))
+    rounded &= np.uint32(0xFFFFFFFF ^ ((1 << _DROPPED_BITS) - 1))
+    np.copyto(rounded, bits, where=~(np.abs(values) < np.float32(3e38)))
+    return rounded.view("<f4")
