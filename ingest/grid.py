@@ -157,18 +157,34 @@ class Grid:
         period += step
         if self._unknown:
             self._learn_first(fresh, age, policy)
-        if not fresh.all():
-            span = period * int(policy.periods * PART)
-            span >>= 6
-            if self._unknown:
-                typical = self._typical[:, None] * int(policy.periods * PART) >> 6
-                assumed = np.where(typical > 0, typical, round(policy.first * PART))
-                span = np.where(period > 0, span, assumed)
-            held = age <= np.minimum(span, round(policy.longest * PART))
-            np.copyto(out, self._value, where=held & ~fresh)
-            np.copyto(out, np.nan, where=~(held | fresh))
         np.copyto(self._value, out, where=fresh)
         np.copyto(self._seen, now - self._base, where=fresh)
+        gaps = np.flatnonzero(~fresh.all(axis=0))
+        if gaps.size:
+            self._fill(out, fresh, age, gaps if 4 * gaps.size < period.shape[1] else None, policy)
+
+    def _fill(
+        self,
+        out: NDArray[np.float64],
+        fresh: NDArray[np.bool_],
+        age: NDArray[np.int32],
+        rows: NDArray[np.intp] | None,
+        policy: HoldPolicy,
+    ) -> None:
+        """Put into gaps what is held; ``rows`` are those that have any if these are few."""
+        at = slice(None) if rows is None else rows
+        period, value, kept = self._period[:, at], out[:, at], fresh[:, at]
+        span = period * int(policy.periods * PART)
+        span >>= 6
+        if self._unknown:
+            typical = self._typical[:, None] * int(policy.periods * PART) >> 6
+            assumed = np.where(typical > 0, typical, round(policy.first * PART))
+            span = np.where(period > 0, span, assumed)
+        held = age[:, at] <= np.minimum(span, round(policy.longest * PART))
+        np.copyto(value, self._value[:, at], where=held & ~kept)
+        np.copyto(value, np.nan, where=~(held | kept))
+        if rows is not None:
+            out[:, rows] = value
 
     def _learn_first(
         self, fresh: NDArray[np.bool_], age: NDArray[np.int32], policy: HoldPolicy

@@ -136,13 +136,13 @@ class OpenRows:
         """Move the open rows to the front, of larger or smaller arrays if need be."""
         needed = self.size + more
         room = self._ts.size
-        if needed > room // 2 or needed < room // 16:
+        resized = needed > room // 2 or needed < room // 16
+        if resized:
             room = max(64, 4 * needed)
-        values = np.empty((len(self.columns), room), dtype=np.float64)
-        values[:, : self.size] = self.values
-        self._values = values
-        for name in ("_ts", "_series", "_entered"):
-            array = np.empty(room, dtype=np.int64)
-            array[: self.size] = getattr(self, name)[self._open]
-            setattr(self, name, array)
+        for name in ("_values", "_ts", "_series", "_entered"):
+            array = getattr(self, name)
+            # New memory costs more than the move: what is large enough is used again.
+            moved = np.empty((*array.shape[:-1], room), array.dtype) if resized else array
+            moved[..., : self.size] = array[..., self._open]
+            setattr(self, name, moved)
         self._open = slice(0, self.size)

@@ -135,9 +135,11 @@ def _with(
     alone: NDArray[np.intp],
 ) -> Samples:
     """Those reduced and, as they are, the rows that are alone in their cell."""
-    values = np.concatenate(
-        [rows.values[:, alone], [reduced.values[name] for name in columns]], axis=1
-    )
+    count = alone.size
+    values = np.empty((len(columns), count + reduced.tick.size))
+    for out, name, column in zip(values, columns, rows.values, strict=True):
+        column.take(alone, out=out[:count], mode="clip")  # else NumPy would buffer it
+        out[count:] = reduced.values[name]
     return Samples(
         np.concatenate([tick[alone], reduced.tick]),
         np.concatenate([rows.series[alone], reduced.series]),
