@@ -140,32 +140,29 @@ class EvidenceSums:
             if not np.array_equal(seen, self.state["seen"]):
                 self.fusion.weigh(self.state["seen"])
         trust = trust.astype(np.float32)
+        size = np.abs(r.z)
+        moves = size > START.astype(np.float32)[:, None, None]
         # Without a past of its own a row cannot have changed; the level test still sees it.
-        change = (r.established & r.valid) * trust
-        if moment.back:
-            change *= np.float32(REMEMBERED)
-        level = r.valid * np.minimum(trust / moment.past, 1.5)
-        # Where much is reported no fault shows in one kind of metric alone, however far apart.
-        lies = np.abs(r.z[LEVEL])
-        far = lies >= (float(FAR * FULL[LEVEL]) if self.fusion.few else np.inf)
-        level *= ~self._has_other_work(lies >= float(START[LEVEL]))
+        changes = r.established & r.valid
+        change = trust * np.float32(REMEMBERED) if moment.back else trust
+        apart = self._has_other_work(size[LEVEL] >= float(START[LEVEL]))
+        level = np.minimum(trust / moment.past, 1.5) * ~apart
         # Nobody wanders who stands still.
         steps = change * self.patience.for_wanderers() if moment.idle else change
-        weights = {LEVEL: level, SHAPE: change}
+        weights = {LEVEL: (r.valid, level), SHAPE: (changes, change)}
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
         if moment.rest_seconds >= LONG_REST_SECONDS:
             cap = cap * LONG_REST
         lingers = LINGERS_FROM < moment.rest_seconds <= LINGERS_TO
-        self._follow_echo(r, tick_seconds)
-        for test, total in enumerate(self.state["total"]):
-            # Nothing happens to a cell without evidence that looks as usual, as most do.
-            moves = np.abs(r.z[test]) > float(START[test])
-            moves |= total != 0
-            cells = np.flatnonzero(moves)
+        self._follow_echo(r, size[FAST], tick_seconds)
+        # Nothing happens to a cell without evidence that looks as usual, as most do.
+        moves |= self.state["total"] != 0
+        for test, moving in enumerate(moves):
+            cells = np.flatnonzero(moving)
             if cells.size:
-                weight = weights.get(test, steps)
+                known, weight = weights.get(test, (changes, steps))
                 high = self._lingers if lingers and test in (FAST, SLOW) else self._high
-                self._add(r, test, cells, weight, high, seconds[test], float(cap[test]), far)
+                self._add(r, test, cells, known, weight, high, seconds[test], float(cap[test]))
         self.patience.step(r, float(START[SLOW]), tick_seconds, trust, moment.idle)
 
     def _has_other_work(self, apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -179,30 +176,34 @@ class EvidenceSums:
         rows = np.bincount(self.machine)
         return other & (2 * np.bincount(self.machine, other) > rows)[self.machine]
 
-    def _follow_echo(self, r: Residuals, tick_seconds: float) -> None:
-        """``echo``: seconds ``[M, R]`` for which a mean may still remember an excursion."""
+    def _follow_echo(self, r: Residuals, fast: Array, tick_seconds: float) -> None:
+        """``echo``: seconds ``[M, R]`` for which a mean may still remember an excursion.
+
+        ``fast`` ``[M, R]``: the size of the fast change.
+        """
         echo = self.state["echo"]
-        echo -= np.float32(tick_seconds) * r.valid
-        np.maximum(echo, 0.0, out=echo)
-        np.copyto(echo, ECHO_SECONDS, where=np.abs(r.z[FAST]) >= float(FULL[FAST]))
+        if echo.any():
+            echo -= np.float32(tick_seconds) * r.valid
+            np.maximum(echo, 0.0, out=echo)
+        np.copyto(echo, ECHO_SECONDS, where=fast >= float(FULL[FAST]))
 
     def _add(
         self,
         r: Residuals,
         test: int,
         cells: NDArray[np.int64],
+        known: NDArray[np.bool_],
         weight: Array,
         high: Array,
         seconds: float,
         most: float,
-        far: NDArray[np.bool_],
     ) -> None:
         """One tick of one test in some ``cells``, places in a flattened ``[M, R]``.
 
-        ``weight`` ``[M, R]`` is that of growth, ``high`` ``[M]`` that above the peers; ``most``
-        bounds the sum, twice as much of the level where that is ``far`` ``[M, R]``.
+        ``weight`` (``[R]`` or ``[M, R]``) is that of growth where ``known`` ``[M, R]``, ``high``
+        ``[M]`` that above the peers; ``most`` bounds the sum.
         """
-        metrics = cells // weight.shape[1]
+        metrics, rows = np.divmod(cells, known.shape[1])
         z, valid = r.z[test].reshape(-1)[cells], r.valid.reshape(-1)[cells]
         start, rate = float(START[test]), seconds / float(FULL[test] - START[test])
         within = np.minimum(z, start)
@@ -211,7 +212,8 @@ class EvidenceSums:
         grow *= rate
         np.minimum(grow, seconds, out=grow)
         np.maximum(grow, -seconds, out=grow)
-        grow *= weight.reshape(-1)[cells]
+        grow *= weight[rows] if weight.ndim == 1 else weight[metrics, rows]
+        grow *= known.reshape(-1)[cells]
         if test == SLOW:
             # What a mean still remembers of an excursion that is over is not counted again.
             size = np.abs(r.z[FAST].reshape(-1)[cells])
@@ -235,8 +237,9 @@ class EvidenceSums:
         total += grow
         if max(total.max(), -total.min()) > self._least_cap:
             cap = np.float32(most) * self._more[test, metrics]
-            if test == LEVEL:
-                cap += cap * far.reshape(-1)[cells]
+            # Where much is reported no fault shows in one kind of metric alone, however far apart.
+            if test == LEVEL and self.fusion.few:
+                cap += cap * (np.abs(z) >= float(FAR * FULL[LEVEL]))
             np.minimum(cap, self._most[test, metrics], out=cap)
             cap *= self.state["needed"][test].reshape(-1)[cells]
             np.minimum(total, cap, out=total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.averages import median
+from detect.averages import counts, median
 from detect.state import PanelState
 
 Vector = NDArray[np.float64]
@@ -78,17 +78,17 @@ class Noise:
         out = np.maximum(self.state["own"][: len(scale)], scale)
         return np.asarray(np.minimum(out, OWN_LIMIT * scale, out=out))
 
-    def age(self, valid: Mask, seconds: float) -> None:
+    def age(self, valid: Mask, every: bool, seconds: float) -> None:
         """Rows grow older; to be called once everything has started."""
         age = self.state["seconds"]
-        age += np.float32(seconds) * valid
+        age += np.float32(seconds) if every else np.float32(seconds) * valid
         np.minimum(age, np.float32(2 * OWN_SECONDS), out=age)
 
     def learn(self, e: Array, valid: Mask, suspect: Mask, tick_seconds: float, ticks: int) -> None:
         """Follow ``e`` ``[change, M, R]``, on behalf of ``ticks`` ticks."""
         s = self.state
         seconds = ticks * tick_seconds
-        enough = np.count_nonzero(valid, axis=1) >= 3
+        enough = counts(valid) >= 3
         young = ticks / (s["pooled_ticks"] + 1.0)
         gain = np.where(enough, np.minimum(np.maximum(seconds / POOL_SECONDS, young), 1.0), 0.0)
         up, down = _factors(gain)

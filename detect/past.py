@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.averages import median
+from detect.averages import counts, median, median_of_blocks
 from detect.reference import offset_re_expressed
 from detect.state import PanelState
 
@@ -100,7 +100,7 @@ class OwnPast:
         if not everywhere:
             np.copyto(share, 0.0, where=~present)
         s["share_sum"] += share
-        s["share_count"] += present
+        s["share_count"] += np.float32(1.0) if everywhere else present
         self._share_ticks += 1
 
     def learn(
@@ -131,8 +131,8 @@ class OwnPast:
         for name in ("block_sum", "block_count", "block_odd"):
             s[name].fill(0)
         self._close_level(mean, full)
-        self._learn_level(*_middle(s["levels"]), valid)
-        middle, known = _middle(ring)
+        self._learn_level(*median_of_blocks(s["levels"]), valid)
+        middle, known = median_of_blocks(ring)
         self._ring_at = (self._ring_at + 1) % RING_BLOCKS
         # Where every block was clean, the median of the clean ones is the same.
         tainted = np.isfinite(ring)
@@ -141,7 +141,7 @@ class OwnPast:
         if cells.any():
             rest = ring[:, cells]
             rest[~clean[:, cells]] = np.nan
-            middle[cells], known[cells] = _middle(rest)
+            middle[cells], known[cells] = median_of_blocks(rest)
         usable = full & unsuspected & (known >= 3)
         gain = np.clip(BASE_SECONDS / np.maximum(s["seconds"], 1.0), BASE_GAIN, 0.2)
         gain[~s["established"]] = 1.0
@@ -162,13 +162,13 @@ class OwnPast:
         mean = np.arcsinh(s["share_sum"] / np.maximum(count, np.float32(1.0)))
         full = count * 2 >= self._share_ticks
         mean[~full] = np.nan
-        mean -= median(mean, np.count_nonzero(full, axis=1))[:, None]
+        mean -= median(mean, counts(full))[:, None]
         np.copyto(s["levels"][self._ring_at], mean, where=full & ~self._bursty)
         s["share_sum"].fill(0)
         s["share_count"].fill(0)
         self._share_ticks = 0
 
-    def _learn_level(self, middle: Array, known: NDArray[np.int64], valid: Mask) -> None:
+    def _learn_level(self, middle: Array, known: NDArray[np.int8], valid: Mask) -> None:
         """Each row's lasting distance from the peers, and how far these lie apart."""
         s = self.state
         enough = known >= LEVEL_BLOCKS
@@ -176,7 +176,7 @@ class OwnPast:
         np.copyto(s["lasting"], np.where(enough, middle, np.float32(0.0)), where=valid)
         enough &= valid
         level = np.where(enough, s["lasting"], np.float32(np.nan))
-        rows = np.count_nonzero(enough, axis=1)
+        rows = counts(enough)
         away = np.abs(level - median(level, rows)[:, None])
         spread = np.nan_to_num(1.4826 * median(away, rows)).astype(np.float64)
         if level.shape[1] >= MANY_ROWS:
@@ -230,9 +230,3 @@ class OwnPast:
 def _alone(rows: int) -> int:
     """So many rows at most may differ alike for good and be odd; if more do it is a role."""
     return max(1, min(int(SEVERAL_OF_FEW * rows), max(2, round(SEVERAL * rows))))
-
-
-def _middle(blocks: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Median over the first axis of what is there, and how many those are."""
-    known = np.isfinite(blocks).sum(axis=0)
-    return median(np.moveaxis(blocks, 0, -1), known), known

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.averages import follow, median
+from detect.averages import counts, follow, median
 from detect.noise import CHANGES, Noise
 from detect.past import OwnPast
 from detect.reference import Reference, offset_re_expressed, re_expressed
@@ -150,7 +150,7 @@ class PeerResiduals:
         """
         s = self.state
         present = np.isfinite(x)
-        peers = np.count_nonzero(present, axis=1)
+        peers = counts(present)
         enough = peers >= 3
         everywhere = bool(present.all())
         every = everywhere and bool(enough.all())
@@ -180,7 +180,7 @@ class PeerResiduals:
             np.copyto(own, 0.0, where=~valid)
             np.copyto(away, 0.0, where=~valid)
         if self._seconds >= START_SECONDS:
-            self.noise.age(valid, self._tick_seconds)
+            self.noise.age(valid, every, self._tick_seconds)
         z = np.empty((TESTS, *x.shape), np.float32)
         if self.looks:
             self._look(own, away, valid, every, peers, suspect, high - low, z)
@@ -189,7 +189,7 @@ class PeerResiduals:
             self._standardise(own, self.noise.scale(self.noise.pool2(), high - low), z)
         z[DRIFT:] = s["held"]
         if not every:
-            z[DRIFT:] *= valid
+            np.copyto(z[DRIFT:], 0.0, where=~valid)
         self._seconds += self._tick_seconds
         self._ticks += 1
         return Residuals(z, valid, s["established"], centre[FAST])
@@ -201,7 +201,8 @@ class PeerResiduals:
         before = self.state["middle"]
         moved = np.where(enough & np.isfinite(before), middle - before, np.float32(0.0))
         if moved.any():
-            self.state["y"] += moved[:, :, None] * ~present
+            metrics, rows = np.nonzero(~present)
+            self.state["y"][:, metrics, rows] += moved[:, metrics]
 
     def _slack(self, centre: Vector) -> tuple[Vector, Vector]:
         """Lowest and highest fast centre ``[M]`` within the clocks' slack, ignoring NaN."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from detect.averages import counts
 from detect.state import PanelState
 
 Array = NDArray[np.float64]
@@ -139,8 +140,8 @@ class TelemetryFaults:
         changed = x != last
         changed &= present
         # A metric that most rows repeat (a limit, a step function) tells nothing of freezing.
-        peers = np.maximum(np.count_nonzero(present, axis=1), 1)
-        s["moves"] += 0.1 * (np.count_nonzero(changed, axis=1) / peers - s["moves"])
+        peers = np.maximum(counts(present), 1)
+        s["moves"] += 0.1 * (counts(changed) / peers - s["moves"])
         lively = s["moves"] > 0.5
         need = max(FROZEN_TICKS, math.ceil(FROZEN_SECONDS / tick_seconds))
         nonzero = x != 0
