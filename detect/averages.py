@@ -21,10 +21,11 @@ def median(values: FloatArray, count: NDArray[Any]) -> FloatArray:
     n = values.shape[-1]
     if n == 0:
         return np.full(values.shape[:-1], np.nan, values.dtype)
-    whole = int(count.min(initial=n)) == n
-    if whole and n > SORTED_ROWS:
-        return _selected(values, n)
-    if n > SORTED_GAPPY_ROWS:
+    least, most = int(count.min(initial=n)), int(count.max(initial=0))
+    whole = least == n
+    if n > (SORTED_ROWS if whole else SORTED_GAPPY_ROWS):
+        if least == most > 0:
+            return _selected(values.copy(), most)
         return _by_count(values, np.broadcast_to(count, values.shape[:-1]))
     ordered = np.sort(values, axis=-1)  # NaN goes last
     if whole:
@@ -37,11 +38,13 @@ def median(values: FloatArray, count: NDArray[Any]) -> FloatArray:
 
 
 def _selected(values: FloatArray, known: int) -> FloatArray:
-    """Median of the smallest ``known`` of each row: two places would cost five times as much."""
+    """Median of the smallest ``known`` of each row, overwritten: to select two places at once
+    would cost five times as much.
+    """
     half = known // 2
-    part = np.partition(values, half, axis=-1)  # NaN goes last
-    upper = part[..., half]
-    return np.asarray(upper if known % 2 else 0.5 * (part[..., :half].max(axis=-1) + upper))
+    values.partition(half, axis=-1)  # NaN goes last
+    upper = values[..., half]
+    return np.asarray(upper if known % 2 else 0.5 * (values[..., :half].max(axis=-1) + upper))
 
 
 def _by_count(values: FloatArray, count: NDArray[Any]) -> FloatArray:
@@ -94,9 +97,10 @@ def _exchanges(count: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def counts(mask: Mask) -> NDArray[np.int64]:
-    """How many of each row are true: NumPy counts a whole row ten times faster than an axis."""
-    return np.array([np.count_nonzero(row) for row in mask], np.int64)
+def counts(mask: Mask, axis: int = -1) -> NDArray[np.int64]:
+    """`numpy.count_nonzero`, which adds up in twice the octets, in half the time."""
+    found: NDArray[np.int32] = np.add.reduce(mask, axis=axis, dtype=np.int32)
+    return found.astype(np.int64)
 
 
 def follow(

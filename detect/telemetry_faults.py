@@ -160,7 +160,7 @@ class TelemetryFaults:
                 continue
             still = nonzero[fields] & present[fields]
             still &= ~changed[fields]
-            count = np.count_nonzero(still, axis=0)
+            count = counts(still, axis=0)
             stands &= count > 0
             most = count >= WHOLE * fields.size
             flow[:] = most & (count >= WHOLE_FIELDS) & still[self._rates[fields]].any(axis=0)
