@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from detect.detector import ScoreFrame
 from ingest.ticks import TickBlock
 
-JOINED_TICKS = 64
-"""Pieces of history are put together up to this length."""
+JOINED_TICKS, JOINED_BYTES = 64, 1 << 18
+"""Pieces of history are put together up to this length, and no longer once they are so large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ def _joins(last: _Piece, piece: _Piece) -> bool:
     return (
         ticks <= more
         and ticks + more <= JOINED_TICKS
+        and last.data.nbytes <= JOINED_BYTES
         and last.end_ns == piece.start_ns
         and last.tick_ns == piece.tick_ns
         and last.machines == piece.machines

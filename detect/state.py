@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,13 @@ class PanelState:
         if metrics == self.metrics and rows == self.rows:
             return
         moves = {"m": _moves(self.metrics, metrics), "r": _moves(self.rows, rows)}
+        stays = {"m": metrics == self.metrics, "r": rows == self.rows}
         sizes = {"m": len(metrics), "r": len(rows)}
         for name, (axes, fill) in self._axes.items():
             array = self._arrays[name]
             for position, axis in enumerate(axes):
+                if stays[axis]:
+                    continue
                 at = array.ndim - len(axes) + position
                 source, target = moves[axis]
                 shape = list(array.shape)
@@ -86,10 +90,14 @@ class PanelState:
         self._arrays = {k: np.array(v) for k, v in state["arrays"].items()}
 
 
+@lru_cache(maxsize=16)
 def _moves(
     old: tuple[str, ...], new: tuple[str, ...]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions in ``old`` and in ``new`` of the names that both have."""
+    """Positions in ``old`` and in ``new`` of the names that both have.
+
+    Remembered, as all states of a panel ask for the same.
+    """
     where = {name: i for i, name in enumerate(old)}
     pairs = [(where[name], i) for i, name in enumerate(new) if name in where]
     array = np.array(pairs, dtype=np.int64).reshape(-1, 2)

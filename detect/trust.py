@@ -8,6 +8,7 @@ over, whose machines all rest, stays discounted until it works again.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -181,6 +182,7 @@ class Trust:
         return np.ones(machines)
 
 
+@lru_cache(maxsize=20_000)
 def _natural(name: str) -> list[tuple[int, str]]:
     """Order by the numbers in a name, longer ones later, and not by their first digits."""
     parts = re.split(r"([0-9]+)", name)
