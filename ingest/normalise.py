@@ -8,7 +8,7 @@ averaging: per row the most exact one that has a value wins (`Resolution.rank`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,18 +129,17 @@ def _keys(
     for column in columns.take(identity.time):
         candidate, usable = to_ns(column, rules.time_unit)
         ns, timed = np.where(timed, ns, candidate), timed | usable
-    machine = _name(columns.take(identity.machine), rows)
+    machine = _name(columns.take(identity.machine), rows, identity.refused)
     job = _name(columns.take(identity.row_job), rows)
     if assignments and job.null_count:
         job = pc.coalesce(job, assignments.jobs(machine, ns))
     gpu, gpu_ok = _gpu(columns.take(identity.gpu), rows)
     instance = _name(columns.take(identity.mig), rows)
 
-    accepted = _each(machine, lambda name: None if name.lower() in identity.refused else name)
     lost: dict[str, Mask] = {
         "bad_timestamp": ~timed,
         "no_machine": np.asarray(machine.is_null()),
-        "localhost": np.asarray(accepted.is_null()),
+        "localhost": np.asarray(pc.fill_null(pc.equal(machine, _REFUSED), False)),
         "no_job": np.asarray(job.is_null()),
         "bad_gpu": ~gpu_ok,
     }
@@ -178,7 +177,17 @@ def _nameable(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _name(candidates: list[pa.Array], rows: int) -> pa.Array:
+_REFUSED = ""
+"""Stands for a name that is refused; an empty one is none."""
+
+
+def _name(
+    candidates: list[pa.Array], rows: int, refused: Collection[str] = frozenset()
+) -> pa.Array:
+    def cleaned(name: str) -> str | None:
+        name = name.strip()
+        return _REFUSED if name.lower() in refused else name or None
+
     found: pa.Array | None = None
     for column in candidates:
         if not _nameable(column.type):
@@ -188,7 +197,7 @@ def _name(candidates: list[pa.Array], rows: int) -> pa.Array:
             column = pc.if_else(pc.is_finite(column), column, None)
             if pc.all(pc.equal(column, pc.floor(column))).as_py():
                 column = column.cast(pa.int64(), safe=False)
-        text = _each(column.cast(pa.string()), lambda name: name.strip() or None)
+        text = _each(column.cast(pa.string()), cleaned)
         found = text if found is None else pc.coalesce(found, text)
         if not found.null_count:
             break
