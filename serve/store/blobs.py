@@ -102,8 +102,10 @@ def _decompressed(data: bytes) -> bytes:
 
 
 def _rounded(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    # Round to nearest before cutting; infinities and NaN keep their exponent.
-    bits = np.ascontiguousarray(values, "<f4").view("<u4")
+    # Round to nearest before cutting; infinities and NaN keep their exponent. One layout for all:
+    # history comes time by time, and operations across the two are slow.
+    values = np.ascontiguousarray(values, "<f4")
+    bits = values.view("<u4")
     rounded = bits + np.uint32(1 << (_DROPPED_BITS - 1))
     rounded &= np.uint32(0xFFFFFFFF ^ ((1 << _DROPPED_BITS) - 1))
     np.copyto(rounded, bits, where=~(np.abs(values) < np.float32(3e38)))
