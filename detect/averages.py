@@ -12,8 +12,8 @@ FloatArray = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 SORTED_ROWS, SORTED_GAPPY_ROWS = 1024, 2048
-"""Up to here sorting whole rows costs less than selecting their middle; rows with gaps, whose
-middles lie at different places, longer."""
+"""Up to here sorting whole rows costs less than selecting their middle, and up to there where
+their gaps are not alike, so that the middles lie at different places."""
 
 
 def median(values: FloatArray, count: NDArray[Any]) -> FloatArray:
@@ -22,13 +22,12 @@ def median(values: FloatArray, count: NDArray[Any]) -> FloatArray:
     if n == 0:
         return np.full(values.shape[:-1], np.nan, values.dtype)
     least, most = int(count.min(initial=n)), int(count.max(initial=0))
-    whole = least == n
-    if n > (SORTED_ROWS if whole else SORTED_GAPPY_ROWS):
-        if least == most > 0:
-            return _selected(values.copy(), most)
+    if n > SORTED_ROWS and least == most > 0:
+        return _selected(values.copy(), most)
+    if n > SORTED_GAPPY_ROWS:
         return _by_count(values, np.broadcast_to(count, values.shape[:-1]))
     ordered = np.sort(values, axis=-1)  # NaN goes last
-    if whole:
+    if least == n:
         return np.asarray(0.5 * (ordered[..., (n - 1) // 2] + ordered[..., n // 2]))
     count = np.broadcast_to(count, values.shape[:-1])
     flat, known = ordered.reshape(-1, n), count.reshape(-1)

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from detect.alert_book import AlertBook, Finding
+from detect.averages import median, median_of_blocks
 from detect.detector import ScoreFrame
 from detect.frames import FrameQueue
 from detect.gapfill import HoldLast, fill_nearest
@@ -85,6 +86,40 @@ def test_the_masked_median_is_numpy_s_without_its_warning(values: NDArray[np.flo
         warnings.simplefilter("ignore")
         expected = np.nanmedian(values, axis=-1)
     np.testing.assert_allclose(masked_median(values), expected)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 1024, 1025, 2048, 2049, 2500])
+@pytest.mark.parametrize("gaps", ["none", "alike", "apart", "whole metrics"])
+def test_a_median_knows_about_gaps_however_it_is_found(rows: int, gaps: str) -> None:
+    rng = np.random.default_rng(rows)
+    values = rng.normal(size=(2, 5, rows)).astype(np.float32)
+    missing = np.zeros((5, rows), np.bool_)
+    if gaps == "alike":
+        missing[:, : rows // 3] = True
+    elif gaps == "apart":
+        missing = rng.random((5, rows)) < 0.2
+    elif gaps == "whole metrics":
+        missing[1:3] = True
+    values[:, missing] = NAN
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all missing
+        expected = np.nanmedian(values, axis=-1)
+    found = median(values, np.count_nonzero(~missing, axis=1))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("blocks", range(17))
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_a_median_of_blocks_is_that_of_every_cell(blocks: int, share: float) -> None:
+    rng = np.random.default_rng(blocks)
+    values = rng.normal(size=(blocks, 3, 40)).astype(np.float32)
+    values[rng.random(values.shape) < share] = NAN
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all missing
+        expected = np.nanmedian(values, axis=0)
+    found, known = median_of_blocks(values)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(known, np.isfinite(values).sum(axis=0))
 
 
 def test_peers_are_all_others_that_have_a_value() -> None:
