@@ -100,7 +100,7 @@ class PanelEvidence:
         self.state.add("rests", "r", False, dtype=np.bool_)
         self.state.add("works", "r", False, dtype=np.bool_)
         self.state.add("worked", "r", False, dtype=np.bool_)
-        self.state.add("most", "mr", -np.inf, dtype=np.float32)
+        self.state.add("most", "mr", -np.inf)
         self._compared: NDArray[np.int64] = np.zeros(0, np.int64)
         self._errors: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
@@ -282,7 +282,7 @@ class PanelEvidence:
     def _see_who_works(self, r: Residuals) -> None:
         """Rows whose GPUs do next to nothing in all that tells of their work, and that do some."""
         s, residuals = self.state, self.residuals.state
-        np.fmax(s["most"], s["raw"], out=s["most"], casting="same_kind")
+        np.fmax(s["most"], s["raw"], out=s["most"])
         known, busy, worked = (np.zeros(r.valid.shape[1], np.bool_) for _ in range(3))
         for metrics in self._works:
             unknown = ~known
