@@ -7,6 +7,7 @@ averaging: per row the most exact one that has a value wins (`Resolution.rank`).
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def normalise(
     Decoded
         Every input row is either in ``samples`` or stands in ``rejected`` (sum of its
         ``rows``), except rows of MIG instances, see `Rules.mig`. Reasons: ``bad_timestamp``,
-        ``no_machine``, ``localhost``, ``no_job``, ``bad_gpu``.
+        ``no_machine``, ``localhost``, ``no_job``, ``bad_name``, ``bad_gpu``.
     """
     rules = rules or Rules()
     budget = budget or NameBudget.of(rules)
@@ -141,6 +142,7 @@ def _keys(
         "no_machine": np.asarray(machine.is_null()),
         "localhost": np.asarray(pc.fill_null(pc.equal(machine, _REFUSED), False)),
         "no_job": np.asarray(job.is_null()),
+        "bad_name": ~(_printable(machine) & _printable(job)),
         "bad_gpu": ~gpu_ok,
     }
     bad = np.zeros(rows, bool)
@@ -169,6 +171,7 @@ _DETAILS = {
     "no_machine": "no machine name",
     "localhost": "the machine calls itself localhost",
     "no_job": "no job, and none assigned to the machine",
+    "bad_name": "a control character in the name of the machine or the job",
     "bad_gpu": "the GPU index is not a whole number from 0 to 9999",
 }
 
@@ -210,6 +213,16 @@ def _each(names: pa.Array, change: Callable[[str], str | None]) -> pa.Array:
     before = coded.dictionary.to_pylist()
     after = [change(name) for name in before]
     return names if after == before else pa.array(after, pa.string()).take(coded.indices)
+
+
+def _printable(names: pa.Array) -> Mask:
+    """Which names hold no control character: databases, logs and headers refuse some of them."""
+
+    def checked(name: str) -> str | None:
+        odd = not name.isprintable() and any(unicodedata.category(c) == "Cc" for c in name)
+        return None if odd else name
+
+    return np.asarray(_each(names, checked).is_valid())
 
 
 def _gpu(candidates: list[pa.Array], rows: int) -> tuple[pa.Array, Mask]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
+import orjson
+import structlog
 from sqlalchemy import update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, DBAPIError, StatementError
 from sqlalchemy.orm import Session
 
 from detect.detector import ScoreFrame
@@ -17,6 +20,9 @@ from serve.store.history import store_metrics, store_scores
 from serve.store.tables import JobRow, WorkerRow
 
 _BATCH = 500
+
+_log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -73,19 +79,28 @@ class Board:
         by_job: dict[str, list[ScoreFrame]] = {}
         for job, frame in frames:
             by_job.setdefault(job, []).append(frame)
-        for job, parts in by_job.items():
-            store_scores(session, job, parts, now_ns=now_ns)
         marks: dict[str, int] = {}
-        for state in pipeline.jobs():
-            history = pipeline.history(state.job)
-            if history is None or not state.tick_ns or not self.keep_metrics:
-                continue
-            since = self._flushed_ns.get(state.job, 0)
-            part = history.metrics(since, 1 << 62)
-            if part.times_ns.size:
+
+        def write_scores(jobs: Sequence[str]) -> None:
+            for job in jobs:
+                store_scores(session, job, by_job[job], now_ns=now_ns)
+
+        def write_metrics(states: Sequence[JobState]) -> None:
+            for state in states:
+                history = pipeline.history(state.job)
+                if history is None or not state.tick_ns or not self.keep_metrics:
+                    continue
+                since = self._flushed_ns.get(state.job, 0)
+                part = history.metrics(since, 1 << 62)
+                if not part.times_ns.size:
+                    marks[state.job] = since
+                    continue
+                # Before it is stored: what the database refuses is not tried for ever.
+                marks[state.job] = int(part.times_ns[-1]) + state.tick_ns
                 store_metrics(session, state.job, part, state.tick_ns, now_ns=now_ns)
-                since = int(part.times_ns[-1]) + state.tick_ns
-            marks[state.job] = since
+
+        _isolated(session, list(by_job), write_scores)
+        _isolated(session, pipeline.jobs(), write_metrics)
         return marks
 
     def flushed(self, marks: dict[str, int]) -> None:
@@ -94,12 +109,14 @@ class Board:
 
     def _write_jobs(self, session: Session, rows: list[dict[str, Any]]) -> None:
         postgres = session.get_bind().dialect.name == "postgresql"
-        for at in range(0, len(rows), _BATCH):
-            insert = (
-                (postgresql if postgres else sqlite).insert(JobRow).values(rows[at : at + _BATCH])
-            )
+
+        def write(some: Sequence[dict[str, Any]]) -> None:
+            insert = (postgresql if postgres else sqlite).insert(JobRow).values(some)
             new = {k: insert.excluded[k] for k in ("worker", "body", "updated_at_ns")}
             session.execute(insert.on_conflict_do_update(index_elements=["job"], set_=new))
+
+        for at in range(0, len(rows), _BATCH):
+            _isolated(session, rows[at : at + _BATCH], write)
 
     def _left(self, session: Session, job: str, now_ns: int) -> None:
         row = session.get(JobRow, job)
@@ -110,6 +127,25 @@ class Board:
             .where(JobRow.job == job)
             .values(body=row.body | {"state": "ended"}, updated_at_ns=now_ns)
         )
+
+
+def _isolated(session: Session, items: Sequence[T], write: Callable[[Sequence[T]], None]) -> None:
+    """Write all; what the database refuses is halved until the item alone is left out.
+
+    One job's odd name must not stop the others, and the same turn is never tried for ever.
+    """
+    try:
+        with session.begin_nested():
+            write(items)
+    except (StatementError, UnicodeError, orjson.JSONEncodeError) as error:
+        if isinstance(error, DBAPIError) and not isinstance(error, DataError):
+            raise  # the database itself is in trouble
+        if len(items) == 1:
+            _log.warning("cannot be stored", item=repr(items[0])[:200], error=str(error)[:200])
+            return
+        middle = len(items) // 2
+        _isolated(session, items[:middle], write)
+        _isolated(session, items[middle:], write)
 
 
 def _job(state: JobState, worker: str, now_ns: int) -> dict[str, Any]:

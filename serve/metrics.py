@@ -30,6 +30,7 @@ REJECT_REASONS = (
     "bad_assignment",
     "bad_gpu",
     "bad_line",
+    "bad_name",
     "bad_point",
     "bad_timestamp",
     "detector_failed",

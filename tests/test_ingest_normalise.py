@@ -242,6 +242,8 @@ def test_a_column_given_twice_is_coalesced() -> None:
         ({"machine": "127.0.0.1"}, "localhost"),
         ({"job": None}, "no_job"),
         ({"job": ""}, "no_job"),
+        ({"job": "a\0b"}, "bad_name"),
+        ({"machine": "n\x1b[2J"}, "bad_name"),
         ({"gpu": -1}, "bad_gpu"),
         ({"gpu": 1.5}, "bad_gpu"),
         ({"gpu": "GPU-7"}, "bad_gpu"),
