@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from detect.advice import advise
 from detect.alert import Alert, AlertChange, Evidence
 from detect.detector import State
 from detect.identity import alert_id
@@ -65,7 +66,6 @@ class AlertBook:
         self._seen[machine] = finding.at_ns
         if machine in self._open:
             return None
-        metrics = ", ".join(e.metric for e in finding.evidence[:2]) or "its telemetry"
         alert = Alert(
             id=alert_id(self.job, run, machine, finding.onset_ns),
             status="open",
@@ -81,7 +81,7 @@ class AlertBook:
             false_alarms_per_job_week=self.false_alarms_per_job_week,
             evidence=finding.evidence,
             fault_types=(),
-            recommended_action=f"Compare {machine} with its peers on {metrics}, then drain it.",
+            recommended_action=advise("machine", "unknown", ()).action,
             model=self.model,
             note=_NOMINAL,
         )

@@ -1,4 +1,4 @@
-"""From a panel's numbers to what a person reads: evidence, onset, manifestation, action."""
+"""From a panel's numbers to what a person reads: evidence, onset, manifestation."""
 
 from __future__ import annotations
 
@@ -17,15 +17,6 @@ from ingest.catalogue import Catalogue
 MOST_EVIDENCE = 8
 WEAKEST_SHARE = 0.03
 IDLE_RATIO = 0.25
-
-ACTIONS: dict[Manifestation, str] = {
-    "fail_stop": "Drain the machine and restart the job without it; check its kernel log for Xid.",
-    "fail_hang": "Drain the machine and restart the job without it; collect stacks there first.",
-    "fail_slow": "Drain the machine at the next checkpoint; check clocks, heat, PCIe, links.",
-    "silent": "Check that the machine answers; drain it and restart the job without it.",
-    "unknown": "Look at the evidence, then drain the machine if it agrees.",
-}
-LOST_GPU = "Check that the GPU answers (Xid 79); drain the machine and restart the job without it."
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detect.advice import advised
 from detect.alert import Alert, AlertChange
-from detect.explain import ACTIONS, LOST_GPU, manifestation
+from detect.explain import manifestation
 from detect.fault_types import fault_types
 from detect.habits import Habits
 from detect.residuals import LEVEL
@@ -72,14 +73,14 @@ class OpenAlerts:
 
     def complete(self, alert: Alert, fused: float, rows: int) -> Alert:
         """What follows from the evidence: score and rate, likely faults, proposed action."""
-        lost_gpu = alert.manifestation == "silent" and alert.gpu is not None
         rate = max(self.model.false_alarm_rate(fused, rows), LOWEST_RATE)
-        return replace(
-            alert,
-            score=-math.log10(rate),
-            false_alarms_per_job_week=rate,
-            fault_types=fault_types(alert),
-            recommended_action=LOST_GPU if lost_gpu else ACTIONS[alert.manifestation],
+        return advised(
+            replace(
+                alert,
+                score=-math.log10(rate),
+                false_alarms_per_job_week=rate,
+                fault_types=fault_types(alert),
+            )
         )
 
     def follow(self, st: Standing) -> list[AlertChange]:
@@ -216,12 +217,14 @@ class OpenAlerts:
         if not alike or len(alike) + len(rows) > max(2.0, FEW * st.present.sum()):
             return None
         machines = tuple(sorted({*item.alert.machines, *alike}))
-        item.alert = replace(
-            item.alert,
-            verdict="group",
-            machine=None,
-            machines=machines,
-            note=f"{', '.join(alike)}: the same difference, smaller",
+        item.alert = advised(
+            replace(
+                item.alert,
+                verdict="group",
+                machine=None,
+                machines=machines,
+                note=f"{', '.join(alike)}: the same difference, smaller",
+            )
         )
         return AlertChange("updated", item.alert, st.at_ns)
 

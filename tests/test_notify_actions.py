@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ingest.simulate.spec import FAULT_MIX
 from serve import actions
-from serve.actions import ActionSettings, propose, recommended_action
+from serve.actions import ActionSettings, propose
 from tests.serve_support import make_alert
 
 ROOT = Path(__file__).parent.parent
@@ -156,7 +156,3 @@ def test_nothing_here_can_run_a_command(path: Path) -> None:
     imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     imported |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     assert not imported & {"os", "subprocess", "pty", "multiprocessing", "ctypes"}
-
-
-def test_the_text_alone_fills_in_what_the_detector_left_open() -> None:
-    assert recommended_action(alert(manifestation="fail_hang")).startswith("Take stack traces")
