@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import resources
@@ -163,10 +164,13 @@ class EvidenceModel:
             model = cls(metrics=metrics, **fields)
         except (TypeError, KeyError, AttributeError) as error:
             raise ModelError(f"{origin}: {error}") from error
+        _check_finite(model, origin)
         if not model.tail_slope > 0:
             raise ModelError(f"{origin}: tail_slope must be above 0")
         if not model.tail_power >= 0:
             raise ModelError(f"{origin}: tail_power must be 0 or more")
+        if not model.false_alarms_per_job_week > 0:
+            raise ModelError(f"{origin}: false_alarms_per_job_week must be above 0")
         return model
 
     def save(self, path: Path) -> None:
@@ -177,11 +181,22 @@ class EvidenceModel:
     def load(cls, path: Path) -> EvidenceModel:
         """Read a model file; `ModelError` if it is missing or malformed."""
         try:
-            return cls.from_json(json.loads(path.read_text()), str(path))
+            data = json.loads(path.read_text())
         except OSError as error:
             raise ModelError(f"{path}: {error.strerror}") from error
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: not JSON: {error}") from error
+        return cls.from_json(data, str(path))
+
+
+def _check_finite(model: EvidenceModel, origin: str) -> None:
+    tail = ("tail_intercept", "tail_slope", "tail_power", "false_alarms_per_job_week")
+    numbers = {name: getattr(model, name) for name in tail}
+    for metric, scale in model.metrics.items():
+        numbers |= {f"metrics.{metric}.{name}": value for name, value in asdict(scale).items()}
+    for name, value in numbers.items():
+        if not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            raise ModelError(f"{origin}: {name} must be a finite number")
 
 
 @cache

@@ -25,6 +25,7 @@ from ingest.simulate import Wishes, write_incidents
 from models.denoise.protocol import Denoiser, OnlineDenoiser
 from models.denoise.registry import DENOISERS, from_state
 from models.minder_model import MinderModel
+from replay.finite import Finite
 from replay.quality.cache import ResultCache
 from replay.quality.figures import figures
 from replay.quality.keys import code_hash
@@ -215,7 +216,7 @@ def as_markdown(
 @click.option("--training", type=click.IntRange(1), default=12, show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=8_000, show_default=True)
 @click.option("--tuning", type=(int, int), default=(24, 8), show_default=True)
-@click.option("--minutes", type=float, help="Begin no incident after so many minutes.")
+@click.option("--minutes", type=Finite(), help="Begin no incident after so many minutes.")
 @click.option("--keep", type=click.Path(path_type=Path), default=Path(".quality-cache/denoisers"))
 @click.option("--page", is_flag=True, help=f"Write the table into {PAGE}.")
 def main(**given: Any) -> None:

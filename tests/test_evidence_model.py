@@ -45,7 +45,17 @@ def test_a_model_of_before_has_rows_that_err_each_by_itself() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("tail_slope", 0.0), ("tail_slope", float("nan")), ("tail_power", -0.1), ("surplus", 1)],
+    [
+        ("tail_slope", 0.0),
+        ("tail_slope", float("nan")),
+        ("tail_slope", "steep"),
+        ("tail_intercept", float("inf")),
+        ("tail_power", -0.1),
+        ("false_alarms_per_job_week", float("nan")),
+        ("false_alarms_per_job_week", 0.0),
+        ("metrics", {"x": {"floor": float("nan")}}),
+        ("surplus", 1),
+    ],
 )
 def test_a_senseless_model_is_refused_by_file_and_key(tmp_path: Path, key: str, value: Any) -> None:
     path = tmp_path / "model.json"

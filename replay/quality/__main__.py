@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from detect.registry import DETECTORS
+from replay.finite import Finite
 from replay.quality.cache import ResultCache
 from replay.quality.gate import BaselineError, baseline_of, failures, read_baseline
 from replay.quality.measure import split_rate
@@ -47,7 +48,7 @@ CI_DETECTORS = "evidence,ratio,null,random"
 )
 @click.option(
     "--hours",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     help="Begin no incident after so many hours.",
 )
 @click.option(

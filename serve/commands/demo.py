@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from replay.finite import Finite
 from serve.commands.errors import GateError
 
 
 @click.command()
 @click.option(
     "--duration",
-    type=click.FloatRange(min=1, max=86_400),
+    type=Finite(min=1, max=86_400),
     metavar="SECONDS",
     help="End by itself; otherwise Ctrl-C ends it.",
 )

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from replay.finite import Finite
+
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
@@ -15,7 +17,7 @@ import click
 @click.option("--topic", default="telemetry", show_default=True)
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=1.0,
     show_default=True,
     help="Event time per wall-clock time; 0 = as fast as possible.",
@@ -33,14 +35,12 @@ import click
 @click.option("--job", help="Send under this name instead of the recorded one.")
 @click.option(
     "--disorder-seconds",
-    type=click.FloatRange(0, 3600),
+    type=Finite(0, 3600),
     default=0.0,
     help="Each message is late by up to so much.",
 )
-@click.option("--duplicates", type=click.FloatRange(0, 1), default=0.0, help="Share sent twice.")
-@click.option(
-    "--poison", type=click.FloatRange(0, 1), default=0.0, help="Share of unreadable ones, on top."
-)
+@click.option("--duplicates", type=Finite(0, 1), default=0.0, help="Share sent twice.")
+@click.option("--poison", type=Finite(0, 1), default=0.0, help="Share of unreadable ones, on top.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what goes wrong.")
 @click.option(
     "--config",

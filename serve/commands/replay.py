@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from replay.finite import Finite
 from serve.commands.errors import GateError
 
 DETECTORS = ("evidence", "minder", "minder-best", "mahalanobis", "ratio", "null", "random")
@@ -45,8 +46,8 @@ LEARNED = ("evidence", "minder", "minder-best")
     type=click.Path(path_type=Path, dir_okay=False),
     help="TOML file with further metrics and aliases.",
 )
-@click.option("--fail-precision-below", type=click.FloatRange(0, 1), help="Gate: exit 1 below.")
-@click.option("--fail-recall-below", type=click.FloatRange(0, 1), help="Gate: exit 1 below.")
+@click.option("--fail-precision-below", type=Finite(0, 1), help="Gate: exit 1 below.")
+@click.option("--fail-recall-below", type=Finite(0, 1), help="Gate: exit 1 below.")
 @click.option("--fail-false-alarms-above", type=click.IntRange(min=0), help="Gate: exit 1 above.")
 def replay(
     paths: tuple[Path, ...],

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from replay.finite import Finite
+
 
 @click.command()
 @click.option(
@@ -26,8 +28,8 @@ import click
 )
 @click.option("--machines", type=int, help="Of every job; default: drawn for each.")
 @click.option("--fault", metavar="TYPE", help="Of every incident; default: drawn for each.")
-@click.option("--minutes", type=float, help="Length of every recording; default: drawn.")
-@click.option("--cadence", type=float, metavar="SECONDS", help="0.1 to 60; default: drawn.")
+@click.option("--minutes", type=Finite(), help="Length of every recording; default: drawn.")
+@click.option("--cadence", type=Finite(), metavar="SECONDS", help="0.1 to 60; default: drawn.")
 @click.option("--per-gpu/--per-machine", default=None, help="One row a GPU; default: drawn.")
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True)
 def simulate(

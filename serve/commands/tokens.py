@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from replay.finite import Finite
 from serve.commands.errors import BadInputError
 from serve.commands.options import config_option
 
@@ -26,7 +27,7 @@ def tokens() -> None:
     show_default=True,
     help="What its holder may do; write includes read, admin both.",
 )
-@click.option("--days", type=click.FloatRange(min=0.01), help="Valid so long; default: for ever.")
+@click.option("--days", type=Finite(0.01, 36_500), help="Valid so long; default: for ever.")
 @config_option
 def create(name: str, scopes: tuple[str, ...], days: float | None, path: Path | None) -> None:
     """Make a token called NAME and print it. It is shown once; only its hash is kept."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from replay.finite import Finite
 from serve.commands.errors import BadInputError
 from serve.commands.feedback import opinions_of
 
@@ -23,7 +24,7 @@ from serve.commands.feedback import opinions_of
 @click.option(
     "--false-alarms-per-job-week",
     "rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     metavar="X",
     help="Accepted false alarms; default: 1.",
 )
