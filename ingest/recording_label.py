@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ingest.formats.json_text import parse
 from ingest.timestamps import parse_ns
 
 Topology = Mapping[str, Mapping[str, Any]]
@@ -87,7 +89,8 @@ def read_topology(file: Path) -> Topology:
         if not isinstance(attributes, dict):
             raise RecordingError(file, f"machines.{name}", "must be an object of attributes")
         for key, value in attributes.items():
-            if value is not None and not isinstance(value, str | int | float):
+            usable = math.isfinite(value) if isinstance(value, float) else True
+            if not usable or (value is not None and not isinstance(value, str | int | float)):
                 place = f"machines.{name}.{key}"
                 raise RecordingError(file, place, f"must be a text or number, not {_shown(value)}")
     return machines
@@ -95,9 +98,11 @@ def read_topology(file: Path) -> Topology:
 
 def _object(file: Path) -> dict[str, Any]:
     try:
-        given = json.loads(file.read_bytes())
+        given = parse(file.read_bytes())
     except OSError as error:
         raise RecordingError(file, "", error.strerror or "cannot be read") from error
+    except RecursionError as error:
+        raise RecordingError(file, "", "nested too deeply") from error
     except ValueError as error:
         raise RecordingError(file, "", f"not JSON: {error}") from error
     if not isinstance(given, dict):

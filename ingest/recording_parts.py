@@ -38,6 +38,7 @@ class Part:
                 for batch in file.iter_batches(
                     CHUNK_ROWS, row_groups=[group], columns=wanted, use_threads=False
                 ):
+                    _check_texts(self.path, batch)
                     yield row, pa.Table.from_batches([batch])
                     row += len(batch)
         except (pa.ArrowException, OSError) as error:
@@ -116,6 +117,16 @@ def _open(path: Path) -> Part:
             found = schema.field(name).type
             raise RecordingError(path, f"column {name}", f"must hold {wanted}, not {found}")
     return Part(path, kept, rows)
+
+
+def _check_texts(path: Path, batch: pa.RecordBatch) -> None:
+    """Parquet files are not bound to hold in a column of text what is one."""
+    for name in ("job", "machine"):
+        if name in batch.schema.names:
+            try:
+                batch.column(name).validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise RecordingError(path, f"column {name}", _first_line(error)) from error
 
 
 def _wanted(name: str, found: Any) -> tuple[str, bool]:

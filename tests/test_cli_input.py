@@ -61,6 +61,16 @@ def test_a_bad_table_is_refused_by_file_and_column(
     assert f"{folder / 'telemetry.parquet'}: {named}" in refusal(capsys, "replay", folder)
 
 
+@pytest.mark.parametrize("name", ["job", "machine"])
+def test_text_that_is_no_utf8_is_refused_by_file_and_column(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = pa.array([b"\xff\xfe"] * ROWS, pa.binary())
+    folder = incident(tmp_path / "a", {**COLUMNS, name: raw.view(pa.string())})
+    line = refusal(capsys, "replay", folder)
+    assert f"{folder / 'telemetry.parquet'}: column {name}: Invalid UTF8" in line
+
+
 def test_a_file_that_is_no_parquet_is_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,8 +86,10 @@ def test_a_file_that_is_no_parquet_is_refused_by_name(
         ("{nope", "not JSON"),
         (json.dumps({"faulty_machines": "m1"}), "faulty_machines"),
         (json.dumps({"job": "j", "faulty_machines": ["m1"], "onset": "yesterday"}), "onset"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"job": "\\ud800", "faulty_machines": []}', "not JSON: 'utf-8' codec can't encode"),
     ],
-    ids=["not JSON", "machines are no list", "onset is no time"],
+    ids=["not JSON", "machines are no list", "onset is no time", "too deep", "half a character"],
 )
 def test_a_bad_label_is_refused_by_file_and_key(
     label: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -152,6 +164,7 @@ def test_a_bad_configuration_is_refused_by_file_and_key(
         (["tokens", "create", "x", "--days", "nan"], "--days"),
         (["tokens", "create", "x", "--days", "200000"], "--days"),
         (["notify", "test", "nobody"], "nobody"),
+        (["notify", "replay", "9" * 20], "IDS"),
     ],
 )
 def test_bad_usage_is_one_line_that_names_what_is_wrong(

@@ -265,6 +265,10 @@ BAD: dict[str, tuple[Spoil, str]] = {
         _file("topology.json", "{}"),
         "topology.json: machines: must be an object of machine names",
     ),
+    "topology with a number that is none": (
+        _file("topology.json", '{"machines": {"node-1": {"pipeline_stage": NaN}}}'),
+        "topology.json: machines.node-1.pipeline_stage: must be a text or number, not NaN",
+    ),
     "topology of lists": (
         _file("topology.json", '{"machines": {"a": []}}'),
         "topology.json: machines.a: must be an object of attributes",

@@ -60,7 +60,7 @@ def dead(path: Path | None) -> None:
 
 
 @notify.command()
-@click.argument("ids", type=int, nargs=-1, required=True)
+@click.argument("ids", type=click.IntRange(1, 2**63 - 1), nargs=-1, required=True)
 @config_option
 def replay(ids: tuple[int, ...], path: Path | None) -> None:
     """Try messages that were given up again, by their IDS; the running service sends them."""
