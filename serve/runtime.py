@@ -141,8 +141,9 @@ def build_runtime(
     clock: Clock,
     sources: Callable[[Database], Sources] | None = None,
     pipeline: Pipeline | None = None,
+    dry: bool = False,
 ) -> Runtime:
-    """Build and check everything, migrate the database, start nothing.
+    """Build and check everything, migrate the database (unless ``dry``), start nothing.
 
     ``sources`` and ``pipeline`` replace the configured ones (demo, tests). Raises `ConfigError`
     or `DatabaseError` with one line.
@@ -155,7 +156,8 @@ def build_runtime(
     catalogue = build_catalogue(config)
     metrics = Metrics(version())
     metrics.tables(sorted(Base.metadata.tables))
-    database.migrate()
+    if not dry:
+        database.migrate()
     lifecycle = Lifecycle(config.alerts, build_links(config))
     broadcast = Broadcast()
     outbox = NotifyOutbox(config.notify)

@@ -147,6 +147,33 @@ def test_a_bad_configuration_is_refused_by_file_and_key(
 
 
 @pytest.mark.parametrize(
+    ("content", "role", "named"),
+    [
+        ('database.url = "mysql://h/d"', "all", "mysql"),
+        ("", "worker", "database.url"),
+        ('detection.model = "nope"', "all", "detection.model"),
+        ('detection.catalogue_file = "nope.toml"', "all", "nope.toml"),
+        ('kafka.bootstrap_servers = "a:b:c"', "all", "'a:b:c' is not HOST:PORT"),
+        ('kafka.bootstrap_servers = "a:70000"', "all", "'a:70000' is not HOST:PORT"),
+        ('source.kind = "kafka"\nkafka.tls.ca_file = "nope.pem"', "all", "kafka.tls.ca_file"),
+    ],
+)
+def test_a_check_refuses_what_a_start_would_refuse(
+    content: str,
+    role: str,
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x.toml"
+    path.write_text(content)
+    assert named in refusal(capsys, "serve", "--config", path, "--role", role, "--check")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["frobnicate"], "frobnicate"),

@@ -29,12 +29,16 @@ def serve(path: Path | None, role: str, host: str | None, port: int | None, chec
 
     SIGHUP reads the configuration again; the last good one stays if the new one is not.
     """
+    import time
+
     from serve.config import load_config
+    from serve.runtime import build_runtime
     from serve.server import run_service
 
     environ = _environment(host, port)
     config = load_config(path, environ)
     if check:
+        build_runtime(config, role, clock=time.time_ns, dry=True)  # type: ignore[arg-type]
         click.echo("configuration is good")
         return
     run_service(config, role, lambda: load_config(path, environ))  # type: ignore[arg-type]

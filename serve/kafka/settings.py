@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from serve.section import Seconds, Secret, Section
+
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+)(:(?P<port>[0-9]{1,5}))?")
 
 
 class TlsSettings(Section):
@@ -106,6 +109,15 @@ class KafkaSettings(Section):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _addresses(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        for server in servers:
+            found = _SERVER.fullmatch(server)
+            if found is None or not 0 < int(found["port"] or 9092) < 65_536:
+                raise ValueError(f"{server!r} is not HOST:PORT")
+        return servers
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
