@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,20 +83,10 @@ class ReportData:
     phases: Sequence[str] = ()
 
 
-def write_report(directory: Path, data: ReportData) -> Path:
-    """Write ``directory/INCIDENT.html`` (made if missing) and return its path."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{file_name(data.incident)}.html"
+def write_report(path: Path, data: ReportData) -> None:
+    """Write the report; its folder is made if missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render_report(data), encoding="utf-8")
-    return path
-
-
-def file_name(incident: str) -> str:
-    """The incident's name as a file name; a changed one keeps apart by its hash."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", incident).lstrip(".")[:120]
-    if plain and plain == incident:
-        return plain
-    return f"{plain or 'incident'}-{hashlib.sha256(incident.encode()).hexdigest()[:8]}"
 
 
 def render_report(data: ReportData) -> str:

@@ -31,8 +31,9 @@ Progress = Callable[[int, int], None]
 class ReplayOptions:
     """How recordings are replayed.
 
-    ``history`` keeps ticks and scores for a report; ``reject_dir`` takes rejected rows.
-    ``labels`` are those of recordings that have none of their own.
+    ``history`` keeps ticks and scores for a report; ``rejects`` names the files
+    that take recordings' rejected rows. ``labels`` are those of recordings that have none of
+    their own.
     """
 
     detector: str = "evidence"
@@ -41,7 +42,7 @@ class ReplayOptions:
     false_alarms_per_job_week: float | None = None
     history: bool = False
     history_bytes: int = 256 << 20
-    reject_dir: Path | None = None
+    rejects: Mapping[Path, Path] = field(default_factory=dict)
     labels: Mapping[Path, Label] = field(default_factory=dict)
 
 
@@ -101,10 +102,12 @@ class Replayable(Protocol):
 def replay_incident(path: Path, options: ReplayOptions) -> IncidentResult:
     """Replay one recording; `ingest.recording.RecordingError` if it cannot be read at all."""
     recording = read_recording(path, options.catalogue, options.labels.get(path))
-    return replay_recording(recording, options)
+    return replay_recording(recording, options, options.rejects.get(path))
 
 
-def replay_recording(recording: Replayable, options: ReplayOptions) -> IncidentResult:
+def replay_recording(
+    recording: Replayable, options: ReplayOptions, reject_file: Path | None = None
+) -> IncidentResult:
     """Replay what has been opened; `ingest.recording.RecordingError` if it cannot be read."""
 
     def make(job: str) -> JobDetector:
@@ -120,7 +123,7 @@ def replay_recording(recording: Replayable, options: ReplayOptions) -> IncidentR
 
     settings = PipelineSettings(keep_history=options.history, history_bytes=options.history_bytes)
     pipeline = Pipeline(options.catalogue, make, settings)
-    driven = drive(recording, pipeline, options.reject_dir)
+    driven = drive(recording, pipeline, reject_file)
     result = driven.result(recording, driven.changes, driven.compute_seconds)
     histories = {
         j.job: history for j in pipeline.jobs() if (history := pipeline.history(j.job)) is not None
@@ -179,15 +182,14 @@ class Driven:
         )
 
 
-def drive(recording: Replayable, pipeline: Pipeline, reject_dir: Path | None = None) -> Driven:
-    """Feed a recording to a pipeline, to its end; rejected rows go to ``reject_dir``."""
+def drive(recording: Replayable, pipeline: Pipeline, reject_file: Path | None = None) -> Driven:
+    """Feed a recording to a pipeline, to its end; rejected rows go to ``reject_file``."""
     changes: list[AlertChange] = []
     counts: Counter[str] = Counter()
     machines: set[str] = set()
     first, last = 0, 0
     spent = 0.0
-    reject_path = reject_dir / f"{recording.name}.rejected.jsonl" if reject_dir else None
-    rejects = RejectFile(reject_path) if reject_path else None
+    rejects = RejectFile(reject_file) if reject_file else None
 
     def take(out_rejected: Sequence[Rejected]) -> None:
         for item in out_rejected:

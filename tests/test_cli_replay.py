@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,15 @@ def test_report_is_one_file_an_incident_that_asks_for_nothing_else(
         assert "<html" in text
         assert 'src="http' not in text
         assert '<link rel="stylesheet" href' not in text
+
+
+def test_recordings_of_the_same_name_keep_a_report_each(tmp_path: Path, recordings: Path) -> None:
+    one = next(recordings.iterdir())
+    for above in ("a", "b"):
+        shutil.copytree(one, tmp_path / above / one.name)
+    out = tmp_path / "out"
+    assert run(["replay", str(tmp_path), "--detector", "null", "--report", str(out)]) == 0
+    assert len(list(out.iterdir())) == 2
 
 
 def test_a_gate_that_is_not_met_is_exit_status_1(

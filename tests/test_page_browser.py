@@ -423,7 +423,8 @@ def test_an_alert_of_the_real_service_appears_and_is_acknowledged(
 
 
 def test_a_report_draws_from_the_disk_alone(driver: Driver, tmp_path: Path) -> None:
-    path = write_report(tmp_path, made_data(machines=64, minutes=30))
+    path = tmp_path / "report.html"
+    write_report(path, made_data(machines=64, minutes=30))
     driver.get(path.as_uri())
     wait(driver, lambda d: run(d, "return document.documentElement.dataset.drawn") == "yes")
     assert len(driver.find_elements(By.CSS_SELECTOR, ".uplot")) == 5

@@ -98,7 +98,9 @@ def test_rejected_rows_are_written_where_asked(incident: Incident, tmp_path: Pat
     names = pa.array(["localhost"] * 3 + few["machine"].to_pylist()[3:])
     few = few.set_column(2, few.field("machine"), names)
     folder = rewritten(incident, tmp_path / "rec", [few])
-    result = replay_incident(folder, ReplayOptions(reject_dir=tmp_path))
+    result = replay_incident(
+        folder, ReplayOptions(rejects={folder: tmp_path / "rec.rejected.jsonl"})
+    )
     assert result.rejected["localhost"] == 3
     assert "localhost" in (tmp_path / "rec.rejected.jsonl").read_text()
 

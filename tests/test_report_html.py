@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from replay import report
-from replay.report import MetricSeries, ReportData, file_name, render_report, write_report
+from replay.file_names import file_name, file_names
+from replay.report import MetricSeries, ReportData, render_report, write_report
 from replay.view import bundle
 from replay.view.grid import decode_grid
 from tests.page_support import HOSTILE, SECOND, FakeService, made_alert
@@ -56,10 +57,10 @@ def payload(text: str) -> dict[str, Any]:
     return body
 
 
-def test_report_is_one_file_named_after_the_incident(tmp_path: Path) -> None:
-    path = write_report(tmp_path / "new" / "folder", made_data())
-    assert path == tmp_path / "new" / "folder" / "ecc-0001.html"
-    assert [p.name for p in path.parent.iterdir()] == ["ecc-0001.html"]
+def test_report_is_one_file_in_a_new_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "ecc-0001.html"
+    write_report(path, made_data())
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_report_refers_to_nothing_outside_of_itself() -> None:
@@ -169,6 +170,14 @@ def test_any_incident_name_is_a_safe_file_name(name: str) -> None:
     made = file_name(name)
     assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,140}", made)
     assert made != file_name(name + "'")
+
+
+def test_recordings_of_the_same_name_get_files_of_their_own(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a/x", "b/x", "b/c/x", "alone")]
+    names = file_names(folders)
+    assert len(set(names.values())) == len(folders)
+    assert names[tmp_path / "alone"] == "alone"
+    assert names[tmp_path / "a/x"] == file_name("a/x")
 
 
 def test_bundle_puts_what_is_needed_first() -> None:

@@ -72,6 +72,7 @@ def replay(
     from ingest.catalogue import Catalogue
     from ingest.recording import find_recordings
     from models.registry import load_model
+    from replay.file_names import file_names
     from replay.runner import ReplayOptions, replay_all
     from replay.score import summarise
     from serve.commands.tables import Progress, print_results
@@ -79,22 +80,23 @@ def replay(
     known = Catalogue.default()
     if catalogue is not None:
         known = known.extended(catalogue)
+    recordings = find_recordings(paths)
+    names = file_names(recordings)
     options = ReplayOptions(
         detector=detector,
         model=load_model(model, detector) if detector in LEARNED else None,
         catalogue=known,
         history=report is not None,
-        reject_dir=rejects,
+        rejects={p: rejects / f"{n}.rejected.jsonl" for p, n in names.items()} if rejects else {},
     )
-    recordings = find_recordings(paths)
     results = []
     with Progress("replaying", len(recordings)) as progress:
-        for result in replay_all(recordings, options, workers):
+        for path, result in zip(recordings, replay_all(recordings, options, workers), strict=True):
             if report is not None:
                 from replay.report import write_report
                 from replay.report_data import report_data
 
-                write_report(report, report_data(result, known))
+                write_report(report / f"{names[path]}.html", report_data(result, known))
             if form == "jsonl":
                 click.echo(orjson.dumps(result.to_json()).decode())
             results.append(_slim(result))
