@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from joblib import Parallel, delayed
 
-from detect.alert import Alert, AlertChange
+from detect.alert import Alert, AlertChange, rfc3339
 from detect.detector import JobDetector
 from detect.history import History
 from detect.pipeline import Pipeline, PipelineSettings
@@ -66,6 +66,8 @@ class IncidentResult:
     rejected: dict[str, int]
     compute_seconds: float
     histories: Mapping[str, History] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    """What of the label does not fit the recording, one line each."""
 
     def to_json(self) -> dict[str, Any]:
         """The line of ``--format jsonl``."""
@@ -150,16 +152,16 @@ def replay_all(
 class Driven:
     """What a recording was, and what its pipeline said.
 
-    ``job`` is that of the samples; ``first_ns`` and ``last_ns`` of event time;
+    ``jobs`` are those of the samples; ``first_ns`` and ``last_ns`` of event time;
     ``compute_seconds`` of processor time within the pipeline.
     """
 
-    job: str
+    jobs: tuple[str, ...]
     changes: tuple[AlertChange, ...]
     rejected: dict[str, int]
     first_ns: int
     last_ns: int
-    machines: int
+    machines: frozenset[str]
     compute_seconds: float
 
     def result(
@@ -170,8 +172,8 @@ class Driven:
         truth = _truth(recording.label)
         return IncidentResult(
             incident=recording.name,
-            job=recording.label.job if recording.label else self.job,
-            machines=self.machines,
+            job=(recording.label.job if recording.label else "") or next(iter(self.jobs), ""),
+            machines=len(self.machines),
             seconds=(self.last_ns - self.first_ns) / 1e9,
             alerts=tuple(alerts),
             changes=tuple(changes),
@@ -179,7 +181,19 @@ class Driven:
             score=score_incident(opened, truth, self.first_ns, self.last_ns),
             rejected=self.rejected,
             compute_seconds=compute_seconds,
+            remarks=tuple(self._misfits(recording.label)) if recording.label else (),
         )
+
+    def _misfits(self, label: Label) -> Iterator[str]:
+        """What would make the score of a typing error."""
+        if label.job and label.job not in self.jobs:
+            yield f"job: {label.job!r} is not in the recording, which has {', '.join(self.jobs)}"
+        for machine in label.faulty_machines:
+            if machine not in self.machines:
+                yield f"faulty_machines: {machine!r} is not in the recording"
+        if label.onset_ns is not None and not self.first_ns <= label.onset_ns <= self.last_ns:
+            span = f"{rfc3339(self.first_ns)} to {rfc3339(self.last_ns)}"
+            yield f"onset: is outside the recording, {span}"
 
 
 def drive(recording: Replayable, pipeline: Pipeline, reject_file: Path | None = None) -> Driven:
@@ -221,9 +235,15 @@ def drive(recording: Replayable, pipeline: Pipeline, reject_file: Path | None = 
     finally:
         if rejects is not None:
             rejects.close()
-    jobs = pipeline.jobs()
-    job = jobs[0].job if jobs else ""
-    return Driven(job, tuple(changes), dict(counts), first, last, len(machines), spent)
+    return Driven(
+        tuple(j.job for j in pipeline.jobs()),
+        tuple(changes),
+        dict(counts),
+        first,
+        last,
+        frozenset(machines),
+        spent,
+    )
 
 
 def _alerts(changes: Sequence[AlertChange]) -> tuple[list[Alert], list[Alert]]:

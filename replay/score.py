@@ -59,7 +59,7 @@ def score_incident(
     onset = start_ns if truth.onset_ns is None else truth.onset_ns
     early = [a for a in ordered if a.detected_at_ns < onset]
     false = count_false_alarms(early, start_ns)
-    healthy = max(0, onset - start_ns) / 1e9
+    healthy = max(0, min(onset, end_ns) - start_ns) / 1e9
     for alert in ordered:
         if alert.detected_at_ns < onset:
             continue

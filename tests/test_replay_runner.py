@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,23 @@ def test_rejected_rows_are_written_where_asked(incident: Incident, tmp_path: Pat
     )
     assert result.rejected["localhost"] == 3
     assert "localhost" in (tmp_path / "rec.rejected.jsonl").read_text()
+
+
+def test_a_label_that_does_not_fit_is_told(incident: Incident, tmp_path: Path) -> None:
+    folder = rewritten(incident, tmp_path / "rec", [incident.table.slice(0, 200)])
+    label = {"job": "typo", "faulty_machines": ["nobody"], "onset": "2001-01-01T00:00:00Z"}
+    (folder / "incident.json").write_text(json.dumps(label))
+    remarks = replay_incident(folder, OPTIONS).remarks
+    assert [remark.partition(":")[0] for remark in remarks] == ["job", "faulty_machines", "onset"]
+
+
+def test_the_job_is_the_samples_where_the_label_names_none(
+    incident: Incident, tmp_path: Path
+) -> None:
+    folder = rewritten(incident, tmp_path / "rec", [incident.table.slice(0, 200)])
+    (folder / "incident.json").write_text(json.dumps({"faulty_machines": []}))
+    result = replay_incident(folder, OPTIONS)
+    assert (result.job, result.remarks) == ("train", ())
 
 
 def replayed(spec: JobSpec, seed: int, folder: Path) -> IncidentResult:

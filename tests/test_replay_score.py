@@ -127,6 +127,8 @@ def test_a_healthy_recording_without_alerts_is_quiet_for_its_whole_length() -> N
 
 def test_what_lies_before_the_onset_is_healthy_time() -> None:
     assert scored().healthy_seconds == 1000.0
+    never = Truth(frozenset({"a"}), END + 10**6 * SECOND, None)
+    assert scored(truth=never).healthy_seconds == 3600.0
 
 
 def test_a_recording_without_a_label_is_not_scored() -> None:

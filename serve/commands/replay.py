@@ -92,6 +92,8 @@ def replay(
     results = []
     with Progress("replaying", len(recordings)) as progress:
         for path, result in zip(recordings, replay_all(recordings, options, workers), strict=True):
+            for remark in result.remarks:
+                click.echo(f"{path / 'incident.json'}: {remark}", err=True)
             if report is not None:
                 from replay.report import write_report
                 from replay.report_data import report_data
