@@ -121,7 +121,7 @@ class Lifecycle:
         if row.status != "resolved":
             if note:
                 row.body = {**row.body, "note": note}
-            row.status, row.resolved_at_ns, row.resolved_by = "resolved", row.event_at_ns, by
+            row.status, row.resolved_at_ns, row.resolved_by = "resolved", now_ns, by
             telling.tell_end(row)
             self._changed(session, row, "alert.resolved", now_ns, applied)
         return self._end(applied, telling)
@@ -293,7 +293,8 @@ def _incident(session: Session, change: AlertChange, reopen_ns: int) -> AlertRow
         or_(
             AlertRow.status != "resolved",
             (AlertRow.resolved_by == DETECTION)
-            & (AlertRow.resolved_at_ns >= change.at_ns - reopen_ns),
+            # Event time; when it was resolved may be a person's wall-clock time.
+            & (AlertRow.event_at_ns >= change.at_ns - reopen_ns),
         ),
     )
     for row in session.scalars(recent.order_by(AlertRow.event_at_ns.desc(), AlertRow.id)):

@@ -355,6 +355,14 @@ def test_what_a_person_resolved_stays_so_while_detection_goes_on(desk: Desk) -> 
     assert desk.wait(600).notices == []
 
 
+def test_a_person_resolves_at_the_time_they_do_so(desk: Desk) -> None:
+    desk.see(change("opened", make_alert()))
+    desk.wait(3600)
+    with desk.database.write() as session:
+        desk.life.resolve(session, "llama-m-3", by="ann", now_ns=desk.clock())
+    assert desk.row().resolved_at_ns == desk.clock()
+
+
 def test_what_a_person_resolved_opens_again_for_another_machine(desk: Desk) -> None:
     desk.see(change("opened", make_alert()))
     with desk.database.write() as session:
