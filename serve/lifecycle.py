@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sqlalchemy import false, or_, select
+from sqlalchemy import delete, false, or_, select
 from sqlalchemy.orm import Session
 
 from detect.alert import Alert, AlertChange
@@ -189,13 +189,13 @@ class Lifecycle:
         if (change.at_ns, ordinal) <= (row.event_at_ns, row.event_ordinal):
             telling.decisions["replayed"] += 1
             return
-        before = (row.verdict, tuple(row.body["machines"]))
+        before = alert_from_row(row)
         row.event_at_ns, row.event_ordinal = change.at_ns, ordinal
         row.verdict, row.machine = alert.verdict, alert.machine
         row.body = alert_body(alert)
-        moved = before != (alert.verdict, alert.machines)
-        if moved:
-            _set_machines(session, row, alert, now_ns)
+        moved = (before.verdict, before.machines) != (alert.verdict, alert.machines)
+        _set_machines(session, row.id, set(before.machines), set(alert.machines))
+        _count_offences(session, row.id, _accused(before), _accused(alert), now_ns)
         kind = "alert.corrected" if moved else "alert.updated"
         if change.kind == "resolved":
             kind = self._ended(row, change, now_ns)
@@ -225,7 +225,8 @@ class Lifecycle:
         )
         session.add(row)
         session.flush()
-        _set_machines(session, row, alert, now_ns)
+        _set_machines(session, row.id, set(), set(alert.machines))
+        _count_offences(session, row.id, set(), _accused(alert), now_ns)
         return row
 
     def _ended(self, row: AlertRow, change: AlertChange, now_ns: int) -> str:
@@ -318,32 +319,31 @@ def _stored_watermark(session: Session, job: str) -> int:
     return int(row.body.get("watermark_ns", 0)) if row else 0
 
 
-def _set_machines(session: Session, row: AlertRow, alert: Alert, now_ns: int) -> None:
-    """Bring the filter's table and the offenders' counts in line with the named machines."""
-    stored = {
-        m.machine: m
-        for m in session.scalars(select(AlertMachineRow).where(AlertMachineRow.alert_id == row.id))
-    }
-    named = set(alert.machines)
-    accused = named if alert.verdict in {"machine", "group"} and alert.pages else set()
-    for machine in sorted(stored.keys() - named):
-        session.delete(stored[machine])
+def _accused(alert: Alert) -> set[str]:
+    """The machines that an alert blames so surely that people are told."""
+    return set(alert.machines) if alert.verdict in {"machine", "group"} and alert.pages else set()
+
+
+def _set_machines(session: Session, alert_id: str, old: set[str], new: set[str]) -> None:
+    """Bring the filter's table in line with the named machines."""
+    gone = AlertMachineRow.machine.in_(old - new)
+    session.execute(delete(AlertMachineRow).where(AlertMachineRow.alert_id == alert_id, gone))
+    session.add_all(AlertMachineRow(alert_id=alert_id, machine=m) for m in sorted(new - old))
+
+
+def _count_offences(
+    session: Session, alert_id: str, old: set[str], new: set[str], now_ns: int
+) -> None:
+    """Count who is accused now, and take back what was counted of who is no longer."""
+    for machine in sorted(old - new):
         offender = session.get(OffenderRow, machine)
-        if offender is not None and offender.last_alert_id == row.id:
+        if offender is not None and offender.last_alert_id == alert_id:
             offender.incidents -= 1
-    for machine in sorted(named - stored.keys()):
-        session.add(AlertMachineRow(alert_id=row.id, machine=machine))
-        if machine in accused:
-            _count_offence(session, machine, row.id, now_ns)
+    for machine in sorted(new - old):
+        offender = session.get(OffenderRow, machine)
+        if offender is None:
+            offender = OffenderRow(machine=machine, incidents=0, first_at_ns=now_ns)
+            session.add(offender)
+        offender.incidents += 1
+        offender.last_at_ns, offender.last_alert_id = now_ns, alert_id
     session.flush()
-
-
-def _count_offence(session: Session, machine: str, alert_id: str, now_ns: int) -> None:
-    offender = session.get(OffenderRow, machine)
-    if offender is None:
-        offender = OffenderRow(
-            machine=machine, incidents=0, first_at_ns=now_ns, last_at_ns=now_ns, last_alert_id=""
-        )
-        session.add(offender)
-    offender.incidents += 1
-    offender.last_at_ns, offender.last_alert_id = now_ns, alert_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -45,6 +46,10 @@ class Desk:
     def row(self, alert_id: str = "llama-m-3") -> AlertRow:
         with self.database.read() as session:
             return find_alert(session, alert_id)
+
+    def offences(self) -> dict[str, int]:
+        with self.database.read() as session:
+            return {r.machine: r.incidents for r in session.scalars(select(OffenderRow))}
 
     def later(self, kind: str, seconds: float, alert: Alert | None = None) -> AlertChange:
         return change(kind, alert or make_alert(), START_NS + round(seconds * SECOND))
@@ -403,9 +408,22 @@ def test_a_host_named_before_is_remembered_across_jobs(desk: Desk) -> None:
 def test_a_corrected_host_is_no_offender(desk: Desk) -> None:
     desk.see(change("opened", make_alert()))
     desk.see(desk.later("updated", 5, replace(make_alert(), machine="m-5", machines=("m-5",))))
-    with desk.database.read() as session:
-        counts = {r.machine: r.incidents for r in session.scalars(select(OffenderRow))}
-    assert counts == {"m-3": 0, "m-5": 1}
+    assert desk.offences() == {"m-3": 0, "m-5": 1}
+
+
+def test_a_host_counts_once_it_is_accused_and_while_it_is(desk: Desk) -> None:
+    both: dict[str, Any] = {"machine": None, "machines": ("m-3", "m-5")}
+    desk.see(change("opened", replace(make_alert(), verdict="undetermined", **both)))
+    assert desk.offences() == {}
+    desk.see(desk.later("updated", 5, replace(make_alert(), pages=False)))
+    assert desk.offences() == {}
+    desk.see(desk.later("updated", 10))
+    desk.see(desk.later("updated", 15))
+    assert desk.offences() == {"m-3": 1}
+    desk.see(desk.later("updated", 20, replace(make_alert(), verdict="group", **both)))
+    assert desk.offences() == {"m-3": 1, "m-5": 1}
+    desk.see(desk.later("updated", 25))
+    assert desk.offences() == {"m-3": 1, "m-5": 0}
 
 
 def test_every_change_stands_in_the_event_log_in_order(desk: Desk) -> None:
