@@ -99,6 +99,9 @@ def test_coarser_or_older_grids_do_not_fit(tmp_path: Path, newer: ScoreGrid) -> 
 def test_numbers_read_the_same_in_both_languages() -> None:
     cases = [(0.02, "1"), (0.5, ""), (12.34, "1"), (612.4, "W"), (4.2e10, "B/s"), (83.0, "°C")]
     cases += [(1.41e9, "Hz"), (0.0, "B/s"), (1.5, "s"), (2.5e12, "B")]
+    cases += [(0.004, "ratio"), (9.999, "1"), (999.9, "W"), (0.0049, "s"), (0.0004, "s")]
+    cases += [(0.0, "s"), (0.0, ""), (-2500.0, "B/s"), (1234567.0, "1"), (0.00123, "1/s")]
+    cases += [(3.14159e-9, "1"), (2e-12, "W")]
     script = f"""
     import {{ quantity }} from "{STATIC.as_uri()}/format.js";
     console.log(JSON.stringify({json.dumps(cases)}.map(([v, u]) => quantity(v, u))));

@@ -6,6 +6,7 @@ plain text and escapes nothing: the templates escape.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,6 +77,11 @@ _ENOUGH, _NOTABLE = 0.6, 0.15
 _MOST_TYPES = 3
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_PREFIXES_OF = {
+    "s": ((1.0, ""), (1e-3, "m"), (1e-6, "µ")),
+    **dict.fromkeys(("°C", "1/s", "packets/s"), ((1.0, ""),)),
+}
+"""Of units that do not take all of them: nobody counts in kiloseconds."""
 
 
 def metric_title(metric: str) -> str:
@@ -91,28 +97,27 @@ def metric_title(metric: str) -> str:
 def format_value(value: float | None, unit: str = "") -> str:
     """Three significant digits with an SI prefix and the unit; ``missing`` for None.
 
-    Ratios (unit ``ratio``, ``1`` or empty) show no unit and below 10 two decimals.
+    Ratios (unit ``ratio``, ``1`` or empty) show no unit and from 0.01 to 10 two decimals.
     """
-    if value is None or value != value:
+    if value is None or not math.isfinite(value):
         return "missing"
+    # What is shown decides, not what is rounded: 999.9 W is 1 kW, and 9.999 is 10.
+    size = abs(float(f"{value:.3g}"))
     if unit in ("", "1", "ratio"):
-        size = abs(value)
-        if size >= 10:
-            return _three_digits(value)
-        return f"{value:.2f}" if size >= 0.01 or size == 0 else f"{value:.1g}"
-    if unit in ("°C", "s", "1/s", "packets/s"):
-        return f"{_three_digits(value)} {unit}"
-    for factor, prefix in _PREFIXES:
-        if abs(value) >= factor or factor == 1.0:
-            return f"{_three_digits(value / factor)} {prefix}{unit}"
-    raise AssertionError("the last prefix takes every value")
+        return f"{value:.2f}" if 0.01 <= size < 10 or not size else _three_digits(value)
+    prefixes = _PREFIXES_OF.get(unit, _PREFIXES)
+    fitting = (p for p in prefixes if size >= p[0])
+    factor, prefix = next(fitting, prefixes[-1]) if size else (1.0, "")
+    return f"{_three_digits(value / factor)} {prefix}{unit}"
 
 
 def _three_digits(value: float) -> str:
-    size = abs(value)
-    if size >= 100:
+    exponent = int(f"{value:.2e}".partition("e")[2])
+    if exponent >= 2 or not value:
         return f"{value:,.0f}"
-    return f"{value:.{1 if size >= 10 else 2}f}".rstrip("0").rstrip(".")
+    if exponent < -6:
+        return f"{value:.3g}".replace("e-0", "e-")
+    return f"{value:.{2 - exponent}f}".rstrip("0").rstrip(".")
 
 
 def clock_time(stamp: str) -> str:

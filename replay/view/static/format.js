@@ -1,7 +1,13 @@
 // Times and numbers for people. Mirrors replay/view/words.py where both show the same thing.
 
 const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
-const PLAIN_UNITS = new Set(["°C", "s", "1/s", "packets/s"]);
+const PLAIN = [[1, ""]];
+const PREFIXES_OF = {
+  s: [[1, ""], [1e-3, "m"], [1e-6, "µ"]],
+  "°C": PLAIN,
+  "1/s": PLAIN,
+  "packets/s": PLAIN,
+};
 
 const two = (n) => String(n).padStart(2, "0");
 
@@ -21,22 +27,23 @@ export function span(seconds) {
 }
 
 function digits(value) {
-  const size = Math.abs(value);
-  const places = size >= 100 ? 0 : size >= 10 ? 1 : 2;
-  return String(Number(value.toFixed(places)));
+  const exponent = Number(value.toExponential(2).split("e")[1]);
+  if (exponent >= 2 || value === 0) return Math.round(value).toLocaleString("en-US");
+  if (exponent < -6) return String(Number(value.toPrecision(3)));
+  return value.toFixed(2 - exponent).replace(/\.?0+$/, "");
 }
 
 /** Three significant digits with SI prefix and unit; "missing" for null. */
 export function quantity(value, unit = "") {
   if (value === null || value === undefined || Number.isNaN(value)) return "missing";
+  const size = Math.abs(Number(value.toPrecision(3)));
   if (unit === "" || unit === "1" || unit === "ratio") {
-    return Math.abs(value) >= 10 ? digits(value) : value.toFixed(2);
+    return (size >= 0.01 && size < 10) || size === 0 ? value.toFixed(2) : digits(value);
   }
-  if (PLAIN_UNITS.has(unit)) return `${digits(value)} ${unit}`;
-  for (const [factor, prefix] of PREFIXES) {
-    if (Math.abs(value) >= factor || factor === 1) return `${digits(value / factor)} ${prefix}${unit}`;
-  }
-  return String(value);
+  const prefixes = PREFIXES_OF[unit] ?? PREFIXES;
+  const fitting = prefixes.find(([factor]) => size >= factor) ?? prefixes.at(-1);
+  const [factor, prefix] = size ? fitting : [1, ""];
+  return `${digits(value / factor)} ${prefix}${unit}`;
 }
 
 /** A score as a multiple of the alarm threshold. */
