@@ -56,7 +56,8 @@ class HttpSettings(Section):
     """Open server-sent event streams at once."""
     cors_origins: tuple[str, ...] = ()
     trusted_hosts: tuple[str, ...] = ()
-    """Host headers answered; empty = any."""
+    """Host headers answered besides the service's own; empty = any, or, on a loopback address,
+    its own only. Probes (``/healthz``, ``/readyz``) are answered under any."""
 
     @field_validator("public_url")
     @classmethod

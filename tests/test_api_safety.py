@@ -134,6 +134,14 @@ def test_on_loopback_a_foreign_host_name_is_refused() -> None:
         assert api.get("alerts", headers={"Host": host}).status_code == 200, host
 
 
+def test_probes_are_answered_under_any_host_name() -> None:
+    api = Api(http={"trusted_hosts": ["Weaklink.Example"]})
+    for path in ("/healthz", "/readyz"):
+        assert api.get(path, headers={"Host": "10.0.0.7:8080"}).status_code == 200, path
+    assert api.get("alerts", headers={"Host": "10.0.0.7:8080"}).status_code == 421
+    assert api.get("alerts", headers={"Host": "weaklink.example"}).status_code == 200
+
+
 def test_another_sites_page_cannot_change_anything() -> None:
     api = Api()
     api.find("m-3")

@@ -26,6 +26,9 @@ TELEMETRY_PATH = "/api/v1/telemetry"
 UNLIMITED_PATHS = frozenset({"/healthz", "/readyz", "/metrics", TELEMETRY_PATH})
 """Not limited by rate: telemetry has its queue, the others their watchers."""
 
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Answered under any host name: Kubernetes asks by the pod's address, and there is no secret."""
+
 MOST_CLIENTS = 10_000
 
 DEFAULT_HEADERS = {
@@ -100,7 +103,8 @@ class HostCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 421, or pass on."""
-        if scope["type"] == "http" and not self._allowed(Headers(scope=scope).get("host", "")):
+        checked = scope["type"] == "http" and scope["path"] not in PROBES
+        if checked and not self._allowed(Headers(scope=scope).get("host", "")):
             detail = "This service does not answer under that host name (http.trusted_hosts)."
             await problem_response(421, detail)(scope, receive, send)
             return
@@ -115,7 +119,8 @@ class HostCheck:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        own = {"localhost", "127.0.0.1", "::1", http.host.lower(), *http.trusted_hosts}
+        own = {"localhost", "127.0.0.1", "::1"}
+        own |= {trusted.lower() for trusted in (http.host, *http.trusted_hosts)}
         return name in own or name == urlsplit(config.public_url).hostname
 
 
