@@ -62,6 +62,8 @@ class Services:
     metric_unit: Callable[[str], str] = lambda _metric: ""
     wake_notifications: Callable[[], None] = lambda: None
     pictures: Pictures = field(default_factory=Pictures)
+    verified_tokens: set[str] = field(default_factory=set)
+    """Digests of tokens that were valid when last seen; only these get a rate limit each."""
 
     @property
     def links(self) -> Links:

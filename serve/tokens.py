@@ -55,7 +55,7 @@ def create_token(
             id=token_id,
             name=name,
             scopes=sorted(scopes),
-            secret_sha256=_digest(secret),
+            secret_sha256=digest(secret),
             created_at_ns=now_ns,
             expires_at_ns=expires_at_ns,
         )
@@ -82,8 +82,8 @@ def check_token(session: Session, token: str, *, now_ns: int) -> Principal | Non
     token_id, _, secret = rest.partition("_")
     row = session.get(TokenRow, token_id) if prefix == _PREFIX and len(token) < 200 else None
     # Compare in any case: the time must not tell whether the id exists.
-    expected = row.secret_sha256 if row else _digest("")
-    matches = hmac.compare_digest(_digest(secret), expected)
+    expected = row.secret_sha256 if row else digest("")
+    matches = hmac.compare_digest(digest(secret), expected)
     if row is None or not matches:
         return None
     if row.expires_at_ns is not None and row.expires_at_ns <= now_ns:
@@ -92,5 +92,6 @@ def check_token(session: Session, token: str, *, now_ns: int) -> Principal | Non
     return Principal(row.name, granted)
 
 
-def _digest(secret: str) -> str:
+def digest(secret: str) -> str:
+    """SHA-256 of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

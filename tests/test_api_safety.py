@@ -192,6 +192,17 @@ def test_too_many_requests_are_a_problem_with_retry_after() -> None:
     assert api.get("/healthz").status_code == 200
 
 
+def test_invented_tokens_share_the_limit_of_their_address_and_valid_ones_do_not() -> None:
+    api = _locked(http={"requests_per_second": 0.01, "burst_requests": 3})
+    api.token = api.new_token("read")
+    assert api.get("alerts").status_code == 200
+    answers = [
+        api.get("alerts", headers={"Authorization": f"Bearer wl_{k:012x}_x"}) for k in range(4)
+    ]
+    assert [a.status_code for a in answers] == [401, 401, 429, 429]
+    assert api.get("alerts").status_code == 200
+
+
 def test_a_body_that_is_not_telemetry_is_small() -> None:
     api = Api()
     answer = api.ask("POST", "silences", content=b" " * (1 << 20) + b"  ")

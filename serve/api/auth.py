@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from serve.api.problems import ProblemError
 from serve.services import Services
-from serve.tokens import ANYBODY, Principal, Scope, check_token
+from serve.tokens import ANYBODY, Principal, Scope, check_token, digest
 
 bearer = HTTPBearer(auto_error=False, description="A token of `weaklink tokens create`.")
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="weaklink"'}
@@ -37,6 +37,7 @@ def _principal(services: Services, credentials: HTTPAuthorizationCredentials | N
         principal = check_token(session, credentials.credentials, now_ns=now_ns)
     if principal is None:
         raise ProblemError(401, "The token is not valid.", headers=_CHALLENGE)
+    services.verified_tokens.add(digest(credentials.credentials))
     return principal
 
 

@@ -16,6 +16,7 @@ from serve.api.problems import problem_response
 from serve.metrics import Metrics
 from serve.observe import describe
 from serve.services import Services
+from serve.tokens import digest
 
 _log = structlog.stdlib.get_logger("weaklink.api")
 
@@ -157,7 +158,10 @@ class BodyLimit:
 
 
 class RateLimit:
-    """A token bucket per client: its token where there is one, else its address."""
+    """A token bucket per client: its token once that was found valid, else its address.
+
+    Invented tokens share the bucket of the address that they come from.
+    """
 
     def __init__(
         self, app: ASGIApp, services: Services, clock: Callable[[], float] = time.monotonic
@@ -170,7 +174,7 @@ class RateLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 429 with ``Retry-After``, or pass on."""
         if scope["type"] == "http" and scope["path"] not in UNLIMITED_PATHS:
-            wait = self._take(_client(scope))
+            wait = self._take(self._client(scope))
             if wait > 0:
                 headers = {"Retry-After": str(max(1, round(wait + 0.5)))}
                 problem = problem_response(429, "Too many requests.", headers=headers)
@@ -189,9 +193,9 @@ class RateLimit:
             self._buckets.popitem(last=False)
         return 0.0 if passes else (1 - tokens) / http.requests_per_second
 
-
-def _client(scope: Scope) -> str:
-    # The public id of a token is enough; whoever sends a wrong secret shares the bucket.
-    token = Headers(scope=scope).get("authorization", "").removeprefix("Bearer ")[:15]
-    client = scope.get("client")
-    return f"token {token}" if token.startswith("wl_") else f"address {client[0] if client else ''}"
+    def _client(self, scope: Scope) -> str:
+        token = digest(Headers(scope=scope).get("authorization", "")[len("Bearer ") :])
+        if token in self.services.verified_tokens:
+            return f"token {token}"
+        client = scope.get("client")
+        return f"address {client[0] if client else ''}"
