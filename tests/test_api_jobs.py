@@ -20,6 +20,7 @@ from serve.decoding import FormatDecoder
 from serve.metrics import Metrics
 from serve.source import PushSource
 from serve.store.history import HistoryStore
+from serve.store.tables import JobRow
 from serve.worker import Worker
 from tests.api_support import Api
 from tests.serve_support import SECOND, START_NS, ListSource, make_worker, rows
@@ -71,6 +72,19 @@ def test_a_job_tells_its_metrics_and_the_time_of_its_history(api: Api) -> None:
     assert detail["tick_seconds"] == 1.0
     assert detail["history_start"] == "2023-11-14T22:13:20.000Z"
     assert detail["history_end"] > _at(50)[:19]
+
+
+def test_a_job_without_machines_yet_has_empty_scores(api: Api) -> None:
+    with api.database.write() as session:
+        row = session.get_one(JobRow, "llama")
+        body = row.body | {"machines": [], "watermark_ns": 0}
+        session.add(JobRow(job="young", worker="w", body=body, updated_at_ns=api.clock()))
+    assert api.get("jobs/young").status_code == 200
+    for query in ({}, {"start": _at(0), "end": _at(60)}):
+        answer = api.get("jobs/young/scores", params=query)
+        assert (answer.status_code, answer.json()["machines"]) == (200, [])
+    answer = api.get("jobs/young/machines/m/metrics")
+    assert "machine 'm'" in answer.json()["detail"]
 
 
 def test_a_job_not_heard_of_is_unattended(api: Api) -> None:
@@ -280,6 +294,14 @@ def test_the_usable_part_is_taken_and_the_rest_told() -> None:
     assert (answer.status_code, answer.json()["rows"]) == (202, 2)
     assert answer.json()["rejected"] == 1
     assert answer.json()["examples"][0]["reason"]
+
+
+def test_rows_and_values_that_are_lost_are_counted() -> None:
+    api = Taking()
+    row = orjson.loads(_rows(1))[0]
+    lost = [{"gpu_power_watts": 1}] * 1500
+    told = api.push(orjson.dumps([row, row | {"gpu_power_watts": "a lot"}, *lost])).json()
+    assert (told["rows"], told["rejected"], told["lost_values"]) == (2, 1500, {"non_numeric": 1})
 
 
 @pytest.mark.parametrize("body", [b"{nonsense", b"\xff\xfe", b'[{"a": 1}]', b"null"])

@@ -255,10 +255,13 @@ class RejectedView(BaseModel):
 
 
 class Taken(BaseModel):
-    """What became of a push. ``examples`` holds the first few of the ``rejected``."""
+    """What became of a push, counted in rows. ``examples`` holds the first few ``rejected``;
+    ``lost_values`` counts single values, by reason, that the rows taken have lost.
+    """
 
     rows: int
     rejected: int
+    lost_values: dict[str, int]
     examples: list[RejectedView]
 
 

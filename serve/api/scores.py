@@ -121,7 +121,7 @@ def machine_metrics(
                 series.append(_series(name, services.metric_unit(name), band))
     except TooMuchHistoryError as error:
         raise ProblemError(413, f"That is too much at once ({error}); ask for less time.") from None
-    if not series and machine not in _machines(services, job):
+    if not series and machine not in (_machines(services, job) or ()):
         raise ProblemError(404, f"Nothing is known of machine {machine!r} in job {job!r}.")
     return answer(request, {"job": job, "machine": machine, "series": series})
 
@@ -131,22 +131,23 @@ def _range(
 ) -> tuple[int, int]:
     if start is None or end is None:
         span = services.history.span(job)
-        if span is None and not _machines(services, job):
+        if span is None and _machines(services, job) is None:
             raise ProblemError(404, f"There is no job {job!r}.")
         newest = span[1] if span else services.database.clock()
     end_ns = nanoseconds_of(end) if end else newest
     start_ns = nanoseconds_of(start) if start else end_ns - DEFAULT_NS
     if start_ns >= end_ns:
         raise ProblemError(422, "query.start: must be before the end")
-    if start is not None and end is not None and not _machines(services, job):
+    if start is not None and end is not None and _machines(services, job) is None:
         raise ProblemError(404, f"There is no job {job!r}.")
     return start_ns, end_ns
 
 
-def _machines(services: Services, job: str) -> list[str]:
+def _machines(services: Services, job: str) -> list[str] | None:
+    """The job's machines, none yet where it has just begun; None if there is no such job."""
     with services.database.read() as session:
         row = session.get(JobRow, job)
-        return list(row.body["machines"]) if row else []
+        return list(row.body["machines"]) if row else None
 
 
 def _series(metric: str, unit: str, band: Band) -> dict[str, Any]:

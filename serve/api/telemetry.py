@@ -14,6 +14,7 @@ from serve.api.auth import Using, Writer
 from serve.api.problems import FieldProblem, ProblemError, responses
 from serve.api.schemas import Taken
 from serve.api.shared import PREFIX, created
+from serve.metrics import LOST_VALUES
 from serve.push import TooLargeError, UnknownFormatError, decompress
 from serve.services import Services
 from serve.source import PushFullError
@@ -89,7 +90,8 @@ def _take(services: Services, content_type: str, encoding: str, body: bytes) -> 
     services.metrics.push_queue_rows.set(services.push.waiting_rows)
     taken = {
         "rows": rows,
-        "rejected": len(decoded.rejected),
+        "rejected": sum(r.rows for r in decoded.rejected),
+        "lost_values": {k: n for k, n in sorted(decoded.counts.items()) if k in LOST_VALUES},
         "examples": [
             {"reason": r.reason, "origin": r.origin, "detail": r.detail}
             for r in decoded.rejected[:SHOWN]
