@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -78,10 +78,6 @@ class Alert:
         fields["evidence"] = tuple(Evidence(**row) for row in fields["evidence"])
         fields["fault_types"] = tuple((str(t), float(p)) for t, p in fields["fault_types"])
         return cls(**fields)
-
-    def with_status(self, status: Status) -> Alert:
-        """The same alert in another state."""
-        return replace(self, status=status)
 
     def to_json(self, links: dict[str, str] | None = None) -> dict[str, Any]:
         """The public JSON form (times RFC 3339, strongest evidence first)."""

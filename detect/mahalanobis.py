@@ -11,8 +11,6 @@ from detect.scoring import Memoryless, TickScores, TickValues, preferred
 from detect.similarity import distance_zscores
 from models.minder_model import MINDER_METRICS
 
-MOMENTS = 4
-
 
 class MahalanobisScorer(Memoryless):
     """Mahalanobis distances between the machines' moments; a `detect.scoring.TickScorer`.

@@ -11,32 +11,32 @@ import hmac
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from serve.store.tables import TokenRow
 
-Scope = Literal["read", "write", "admin"]
-SCOPES: tuple[Scope, ...] = get_args(Scope)
+Scope = Literal["read", "write"]
 _IMPLIED: dict[str, frozenset[str]] = {
     "read": frozenset({"read"}),
     "write": frozenset({"read", "write"}),
-    "admin": frozenset({"read", "write", "admin"}),
+    # Of tokens made when there was such a scope; it never allowed more than ``write``.
+    "admin": frozenset({"read", "write"}),
 }
 _PREFIX = "wl"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. ``scopes`` includes what a scope implies (admin > write > read)."""
+    """Who asks. ``scopes`` includes what a scope implies (write > read)."""
 
     name: str
     scopes: frozenset[str]
 
 
-ANYBODY = Principal("local", _IMPLIED["admin"])
+ANYBODY = Principal("local", _IMPLIED["write"])
 """The one caller when tokens are off (only this machine can reach the service)."""
 
 

@@ -44,9 +44,9 @@ def make_notice(
     resolves = kind in {"resolved", "breaker_closed"}
     alert = make_alert(machine, job=job, **(alert_fields or {}))
     if resolves:
-        alert = alert.with_status("resolved")
+        alert = replace(alert, status="resolved")
     elif kind == "acknowledged":
-        alert = alert.with_status("acknowledged")
+        alert = replace(alert, status="acknowledged")
     notice = Notice(
         key=alert.id,
         sequence=sequence,

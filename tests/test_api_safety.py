@@ -93,7 +93,7 @@ def test_a_wrong_credential_is_refused(value: str) -> None:
 
 def test_a_token_with_a_changed_secret_is_refused() -> None:
     api = _locked()
-    token = api.new_token("admin")
+    token = api.new_token("write")
     api.token = token[:-1] + ("a" if token[-1] != "a" else "b")
     assert api.get("alerts").status_code == 401
 

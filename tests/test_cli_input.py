@@ -188,6 +188,7 @@ def test_a_check_refuses_what_a_start_would_refuse(
         (["train", "x", "--out", "y", "--false-alarms-per-job-week", "inf"], "--false-alarms"),
         (["simulate", "--out", "x", "--incidents", "1", "--seed", "1", "--minutes", "nan"], "nan"),
         (["publish", "x", "--speed", "inf"], "--speed"),
+        (["tokens", "create", " "], "NAME"),
         (["tokens", "create", "x", "--days", "nan"], "--days"),
         (["tokens", "create", "x", "--days", "200000"], "--days"),
         (["notify", "test", "nobody"], "nobody"),

@@ -11,7 +11,7 @@ import pytest
 
 from serve.notify.http import classify, redact, retry_after
 from serve.notify.receiver import Context
-from serve.notify.result import Delivered, GaveUp, HttpRequest, Result, Retry
+from serve.notify.result import Delivered, GaveUp, Result, Retry
 from tests.notify_support import (
     Behaviour,
     answers,
@@ -207,13 +207,6 @@ def test_a_long_answer_is_cut() -> None:
 
 def test_redaction_ignores_empty_secrets() -> None:
     assert redact("text", {"a": "", "b": "ex"}) == "t***t"
-
-
-def test_a_request_tells_nothing_secret_of_itself() -> None:
-    request = HttpRequest("https://example.org/secret", b"{}", {"authorization": "Bearer x"})
-    told = str(request.without_secrets())
-    assert "secret" not in told
-    assert "Bearer" not in told
 
 
 def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,5 @@ def require(scope: Scope) -> Callable[..., Principal]:
 
 Reader = Annotated[Principal, Depends(require("read"))]
 Writer = Annotated[Principal, Depends(require("write"))]
-Admin = Annotated[Principal, Depends(require("admin"))]
 Using = Annotated[Services, Depends(services_of)]
 """The services, as a route's parameter."""

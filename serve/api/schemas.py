@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -274,4 +274,3 @@ class Health(BaseModel):
 
 AlertDetail.model_rebuild()
 ScoresView.model_rebuild()
-JsonObject = dict[str, Any]

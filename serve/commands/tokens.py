@@ -11,21 +11,28 @@ from serve.commands.errors import BadInputError
 from serve.commands.options import config_option
 
 
+def _not_empty(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """A token is known to people by its name."""
+    if not value.strip():
+        raise click.BadParameter("must not be empty")
+    return value
+
+
 @click.group()
 def tokens() -> None:
     """Create, list and revoke tokens of the API."""
 
 
 @tokens.command()
-@click.argument("name")
+@click.argument("name", callback=_not_empty)
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice(["read", "write", "admin"]),
+    type=click.Choice(["read", "write"]),
     multiple=True,
     default=("read",),
     show_default=True,
-    help="What its holder may do; write includes read, admin both.",
+    help="What its holder may do; write includes read.",
 )
 @click.option("--days", type=Finite(0.01, 36_500), help="Valid so long; default: for ever.")
 @config_option

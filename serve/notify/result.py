@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,3 @@ class HttpRequest:
     body: bytes
     headers: dict[str, str] = field(default_factory=dict)
     method: str = "POST"
-
-    def without_secrets(self) -> dict[str, Any]:
-        """Method, header names and size: what may be logged."""
-        return {"method": self.method, "headers": sorted(self.headers), "bytes": len(self.body)}
