@@ -100,8 +100,6 @@ def read_recording(path: Path, catalogue: Catalogue, label: Label | None = None)
     RecordingError
         One line that names file, column or key, and reason.
     """
-    if not path.is_dir():
-        raise RecordingError(path, "", "not a folder" if path.exists() else "does not exist")
     return Recording(
         path=path,
         name=path.resolve().name,

@@ -65,6 +65,8 @@ class Scan:
 
 def open_parts(folder: Path) -> tuple[Part, ...]:
     """The parts of a recording by name; an error if there is none, or one cannot be used."""
+    if not folder.is_dir():
+        raise RecordingError(folder, "", "not a folder" if folder.exists() else "does not exist")
     paths = sorted(folder.glob("*.parquet"))
     if not paths:
         raise RecordingError(folder, "", "holds no *.parquet file")

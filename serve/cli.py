@@ -79,6 +79,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             prog_name="weaklink",
             standalone_mode=False,
         )
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "weaklink"
         text = " ".join(error.format_message().split())

@@ -107,6 +107,13 @@ def test_one_bad_recording_is_named_among_good_ones(
     assert str(bad / "incident.json") in capsys.readouterr().err
 
 
+def test_a_recording_without_usable_times_is_not_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = incident(tmp_path / "a", {**COLUMNS, "ts": [datetime(1980, 1, 1, tzinfo=UTC)] * ROWS})
+    assert f"{folder}: column ts: holds no time" in refusal(capsys, "publish", folder)
+
+
 def test_a_path_that_does_not_exist_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +198,8 @@ def test_a_check_refuses_what_a_start_would_refuse(
         (["tokens", "create", " "], "NAME"),
         (["tokens", "create", "x", "--days", "nan"], "--days"),
         (["tokens", "create", "x", "--days", "200000"], "--days"),
+        (["replay", "x", "--detector", "ratio", "--model", "y"], "--model"),
+        (["publish", "nope"], "nope: does not exist"),
         (["notify", "test", "nobody"], "nobody"),
         (["notify", "replay", "9" * 20], "IDS"),
     ],
@@ -205,6 +214,16 @@ def test_bad_usage_is_one_line_that_names_what_is_wrong(
     monkeypatch.chdir(tmp_path)
     assert named in refusal(capsys, *arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("group", [[], ["models"], ["notify"], ["tokens"]])
+def test_a_group_alone_shows_its_help_as_it_is(
+    group: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*group, "--help"]) == 0
+    wanted = capsys.readouterr().out
+    assert run(group) == 2
+    assert capsys.readouterr() == ("", wanted)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -77,6 +77,8 @@ def replay(
     from replay.score import summarise
     from serve.commands.tables import Progress, print_results
 
+    if model and detector not in LEARNED:
+        raise click.UsageError(f"--model: the detector {detector} has no model")
     known = Catalogue.default()
     if catalogue is not None:
         known = known.extended(catalogue)

@@ -26,7 +26,7 @@ from serve.commands.feedback import opinions_of
     "rate",
     type=Finite(min=0, min_open=True),
     metavar="X",
-    help="Accepted false alarms; default: 1.",
+    help="Accepted false alarms; default: those of the model to start from.",
 )
 @click.option(
     "--denoiser",

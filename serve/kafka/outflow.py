@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from detect.pipeline import by_job
+from ingest.recording_label import RecordingError
 from ingest.recording_parts import Scan, open_parts, scan
 from ingest.samples import KEY_FIELDS
 from ingest.time_order import pooled, spilled
@@ -62,6 +63,8 @@ class Letter:
 def span_ns(folder: Path) -> tuple[int, int]:
     """First and last event time of a recording; RecordingError if it cannot be read."""
     times = [span for chunk in scan(open_parts(folder)).chunks if (span := chunk.span)]
+    if not times:
+        raise RecordingError(folder, "column ts", "holds no time between 2000 and 2100")
     return min(first for first, _ in times), max(last for _, last in times)
 
 
