@@ -761,8 +761,10 @@ def test_a_reload_does_not_wait_for_a_receiver_that_hangs(tmp_path: Path) -> Non
         (straggler,) = (t for t in threading.enumerate() if t.name == "notify-old")
         dispatcher.reconfigure({"new": new})
         enqueue(database, make_notice(machine="m-4"), to=("new",))
-        while states(database)["new llama-m-4:1"] != "sent":
+        deadline = time.monotonic() + 30
+        while states(database)["new llama-m-4:1"] != "sent" and time.monotonic() < deadline:
             time.sleep(0.01)
+        assert states(database)["new llama-m-4:1"] == "sent"
         assert straggler.is_alive()
         goes_on.set()
         straggler.join(10)

@@ -160,22 +160,36 @@ def test_a_reload_that_fails_in_an_unforeseen_way_is_told(tmp_path: Path) -> Non
 
 def test_reloads_take_turns(tmp_path: Path) -> None:
     runtime = _runtime(tmp_path)
-    inside, most = 0, 0
+    at_the_door, reads, goes_on = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
+
+    class Door:
+        """The lock, which says who asks for it."""
+
+        lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            at_the_door.release()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
 
     def read() -> Config:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        time.sleep(0.05)
-        inside -= 1
+        reads.release()
+        assert goes_on.wait(30)
         return runtime.config
 
-    threads = [threading.Thread(target=runtime.reload, args=(read,)) for _ in range(3)]
+    runtime.reloading = Door()  # type: ignore[assignment]
+    threads = [threading.Thread(target=runtime.reload, args=(read,)) for _ in range(2)]
     for thread in threads:
         thread.start()
+        assert at_the_door.acquire(timeout=30)
+    assert reads.acquire(timeout=30)
+    assert not reads.acquire(blocking=False)
+    goes_on.set()
     for thread in threads:
-        thread.join()
-    assert most == 1
+        thread.join(30)
+    assert reads.acquire(blocking=False)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
