@@ -318,6 +318,15 @@ def test_metrics_are_readable_by_prometheus() -> None:
     )
 
 
+def test_docs_show_the_fields_of_a_body() -> None:
+    text = Api().get("/docs").text
+    section = text.split("/api/v1/alerts/{alert_id}/feedback")[1].split("</section>")[0]
+    assert "<code>verdict</code> (needed)</td><td>body</td><td>right | wrong</td>" in section
+    assert "<code>note</code></td><td>body</td>" in section
+    resolve = text.split("/api/v1/alerts/{alert_id}/resolve")[1].split("</section>")[0]
+    assert "<code>by</code></td><td>body</td>" in resolve
+
+
 def test_docs_load_nothing_from_elsewhere() -> None:
     api = Api()
     page = api.get("/docs")

@@ -17,11 +17,12 @@ _METHODS = ("get", "post", "delete")
 
 @router.get("/docs", response_class=HTMLResponse)
 def docs(request: Request) -> HTMLResponse:
-    """Every operation with its parameters and an example."""
+    """Every operation with its parameters, the fields of its body, and an example."""
     described: dict[str, Any] = request.app.openapi()
+    shapes = described["components"]["schemas"]
     base = str(request.base_url).rstrip("/")
     operations = [
-        _operation(base, path, method, item[method])
+        _operation(base, path, method, item[method], shapes)
         for path, item in described["paths"].items()
         for method in _METHODS
         if method in item
@@ -38,10 +39,13 @@ def docs(request: Request) -> HTMLResponse:
     return HTMLResponse(page, headers={"Content-Security-Policy": policy})
 
 
-def _operation(base: str, path: str, method: str, item: dict[str, Any]) -> dict[str, Any]:
-    data = ""
+def _operation(
+    base: str, path: str, method: str, item: dict[str, Any], shapes: dict[str, Any]
+) -> dict[str, Any]:
+    data, fields = "", []
     if "requestBody" in item:
-        kind = next(iter(item["requestBody"]["content"]))
+        kind, content = next(iter(item["requestBody"]["content"].items()))
+        fields = _fields(content["schema"], shapes)
         data = f" -X POST -H 'Content-Type: {kind}' --data-binary @body"
     verb = (
         " -X DELETE" if method == "delete" else " -X POST" if method == "post" and not data else ""
@@ -50,7 +54,7 @@ def _operation(base: str, path: str, method: str, item: dict[str, Any]) -> dict[
         "method": method.upper(),
         "path": path,
         "description": item.get("description", item.get("summary", "")),
-        "parameters": [_parameter(p) for p in item.get("parameters", ())],
+        "parameters": [*map(_parameter, item.get("parameters", ())), *fields],
         "example": f"curl{verb}{data} '{base}{path}'",
         "answers": ", ".join(f"{s} {r['description']}" for s, r in item["responses"].items()),
     }
@@ -64,6 +68,18 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
         "type": _type(parameter["schema"]),
         "description": parameter.get("description", ""),
     }
+
+
+def _fields(schema: dict[str, Any], shapes: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields of a JSON body, as parameters; none where it may hold anything."""
+    for named in schema.get("anyOf", (schema,)):
+        schema = shapes.get(named.get("$ref", "").rpartition("/")[2], schema)
+    needed = schema.get("required", ())
+    return [
+        _parameter({"name": name, "in": "body", "required": name in needed, "schema": field})
+        | {"description": field.get("description", "")}
+        for name, field in schema.get("properties", {}).items()
+    ]
 
 
 def _type(schema: dict[str, Any]) -> str:
