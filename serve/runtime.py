@@ -212,23 +212,7 @@ def build_runtime(
         propose(alert.to_json(), services.config.notify.actions).commands
     )
 
-    def swept() -> dict[str, int]:
-        return sweep(database, services.config.retention)
-
-    def pruned() -> dict[str, int]:
-        days = services.config.retention.outbox_days
-        with database.write() as session:
-            return {"outbox": prune(session, clock() - round(days * 86_400e9))}
-
-    def refresh() -> None:
-        if push is not None:
-            metrics.push_queue_rows.set(push.waiting_rows)
-        with database.read() as session:
-            dispatcher.events.backlog(backlog(session), clock())
-
-    maintenance = Maintenance(
-        database, metrics, () if role == "worker" else (swept, pruned), refresh=refresh
-    )
+    maintenance = _housekeeping(services, dispatcher, sweeps=role != "worker")
     services.checks = [
         *checks(services, worker),
         Check("threads", lambda: ended(dispatcher, maintenance)),
@@ -246,6 +230,27 @@ def build_runtime(
     )
     runtime.app = create_app(services, running=runtime.running, with_api=role != "worker")
     return runtime
+
+
+def _housekeeping(services: Services, dispatcher: Dispatcher, *, sweeps: bool) -> Maintenance:
+    """What is done from time to time: old rows removed, gauges brought up to date."""
+    database, metrics = services.database, services.metrics
+
+    def swept() -> dict[str, int]:
+        return sweep(database, services.config.retention)
+
+    def pruned() -> dict[str, int]:
+        days = services.config.retention.outbox_days
+        with database.write() as session:
+            return {"outbox": prune(session, database.clock() - round(days * 86_400e9))}
+
+    def refresh() -> None:
+        if services.push is not None:
+            metrics.push_queue_rows.set(services.push.waiting_rows)
+        with database.read() as session:
+            dispatcher.events.backlog(backlog(session), database.clock())
+
+    return Maintenance(database, metrics, (swept, pruned) if sweeps else (), refresh=refresh)
 
 
 def checks(services: Services, worker: Worker | None) -> list[Check]:
