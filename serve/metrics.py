@@ -90,7 +90,12 @@ class Metrics:
         GCCollector(registry=registry)
         build = Gauge("weaklink_build_info", "1, with the version.", ["version"], registry=registry)
         build.labels(version=version).set(1)
+        self._of_detection(registry)
+        self._of_alerts(registry)
+        self._of_service(registry)
 
+    def _of_detection(self, registry: CollectorRegistry) -> None:
+        """What the worker takes in and how far it is."""
         self.rows = Counter("weaklink_rows_total", "Rows taken in.", registry=registry)
         self.rejected = _labelled(
             Counter(
@@ -157,6 +162,8 @@ class Metrics:
             "weaklink_source_lag_messages", "Messages not yet read.", registry=registry
         )
 
+    def _of_alerts(self, registry: CollectorRegistry) -> None:
+        """The life of alerts, and what is stored."""
         self.page_decisions = _labelled(
             Counter(
                 "weaklink_page_decisions_total",
@@ -207,6 +214,8 @@ class Metrics:
             "weaklink_history_bytes", "Stored scores and metrics.", registry=registry
         )
 
+    def _of_service(self, registry: CollectorRegistry) -> None:
+        """What is answered over HTTP, and the configuration."""
         self.http_requests = Counter(
             "weaklink_http_requests_total",
             "Requests answered.",
