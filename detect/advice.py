@@ -105,6 +105,18 @@ _ALIASES = {
     "pcie": "pcie_downgrading",
 }
 
+_BY_ERROR = {
+    "gpu_ecc_correctable_errors": "ecc_error",
+    "gpu_ecc_uncorrectable_errors": "ecc_error",
+    "gpu_remapped_rows": "ecc_error",
+    "nvlink_crc_errors": "nvlink_error",
+    "nvlink_replay_errors": "nvlink_error",
+    "pcie_replays": "pcie_downgrading",
+    "ib_symbol_errors": "aoc_error",
+    "ib_link_downed": "nic_dropout",
+}
+"""What to look at where a machine's own count of errors is the strongest evidence."""
+
 _BY_MANIFESTATION: dict[str, Advice] = {
     "fail_stop": Advice(
         "Drain the machine and restart the job without it; check its kernel log for Xid.",
@@ -145,8 +157,11 @@ def advise(
     *,
     gpu: int | None = None,
     shared: str | None = None,
+    strongest: str = "",
 ) -> Advice:
-    """Advice by verdict first, then by the likely fault, then by how the machine fails."""
+    """Advice by verdict first, then by the likely fault or by the errors that the ``strongest``
+    evidence counts, then by how the machine fails.
+    """
     if verdict == "group":
         what = shared or "what the machines share"
         return Advice(f"Check {what} first; do not drain the machines one by one.", drain=False)
@@ -156,6 +171,8 @@ def advise(
     name = _ALIASES.get(name, name)
     if probability >= CERTAIN and name in _BY_FAULT:
         return _BY_FAULT[name]
+    if strongest in _BY_ERROR:
+        return _BY_FAULT[_BY_ERROR[strongest]]
     if manifestation == "silent" and gpu is not None:
         return _LOST_GPU
     return _BY_MANIFESTATION.get(manifestation, _BY_MANIFESTATION["unknown"])
@@ -169,5 +186,6 @@ def advised(alert: Alert) -> Alert:
         alert.fault_types,
         gpu=alert.gpu,
         shared=alert.shared,
+        strongest=alert.evidence[0].metric if alert.evidence else "",
     )
     return replace(alert, recommended_action=advice.action)

@@ -62,6 +62,7 @@ def propose(alert: Mapping[str, Any], settings: ActionSettings | None = None) ->
         [(item["type"], item["probability"]) for item in alert.get("fault_types") or ()],
         gpu=alert.get("gpu"),
         shared=alert.get("shared"),
+        strongest=next((item["metric"] for item in alert.get("evidence") or ()), ""),
     )
     text = alert.get("recommended_action") or advice.action
     if alert["verdict"] != "machine":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detect.advice import advised
-from detect.alert import Alert
+from detect.alert import Alert, Evidence
 from detect.residuals import LEVEL
 from ingest.simulate import run_simulate
 from ingest.simulate.spec import FAULT_MIX
@@ -41,6 +42,16 @@ def test_the_words_say_drain_where_the_commands_do(
     assert proposal.text == one["recommended_action"]
     drains = any("drain" in c.text or "cordon" in c.text for c in proposal.commands)
     assert says_drain(proposal.text) == drains
+
+
+def test_errors_that_a_machine_counts_say_what_to_look_at() -> None:
+    counts = Evidence("gpu_ecc_correctable_errors", "1/s", 1.0, 0.0, 0.0, 0.0, "high", 0, 0.6)
+    power = replace(counts, metric="gpu_power_watts", share=0.4)
+    one = alert(evidence=(counts, power), manifestation="fail_slow").to_json()
+    assert "reset the GPU" in one["recommended_action"]
+    assert "ECC" in propose(one).commands[0].text
+    other = alert(evidence=(power, counts), manifestation="fail_slow")
+    assert "clocks" in other.recommended_action
 
 
 @pytest.mark.parametrize("how", HOWS)
