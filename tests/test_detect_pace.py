@@ -19,8 +19,8 @@ def test_a_job_that_stays_slower_is_slower_until_that_is_its_new_pace(progress: 
     pace = Pace()
     run(pace, 1.0, 1200)
     assert pace.slower_seconds == 0
-    run(pace, progress, 600)
-    assert pace.slower_seconds == pytest.approx(600 - NOTICED_SECONDS, abs=10)
+    run(pace, progress, 400)
+    assert pace.slower_seconds == pytest.approx(400 - NOTICED_SECONDS, abs=10)
     run(pace, progress, int(PATIENT_SECONDS) + 1200)
     assert pace.slower_seconds == 0
 
