@@ -49,8 +49,8 @@ LONG_REST, LONG_REST_SECONDS = 1.4, 120.0
 """More of it in a job that has stood still for so long: one kind of metric is enough then."""
 FAR = 2.0
 """Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
-HEAT_MOST = 1.0
 FILLS = frozenset({"thermal", "memory"})
+HEAT_MOST = 1.0
 """Most evidence from heat, which a place and its fans decide, from memory in use, which the
 allocator decides, and from a power that was always another, which the model of the GPUs decides:
 alone they name nobody."""
@@ -168,13 +168,13 @@ class EvidenceSums:
     def _has_other_work(self, apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Rows ``bool [R]`` that have been given other work; ``apart`` as in `Fusion.works_apart`.
 
-        The GPUs of one machine share their work: one that differs from its neighbours has not.
+        One GPU alone that differs from its neighbours has not: stages are of several.
         """
         other = self.fusion.works_apart(apart)
         if not other.any():
             return other
-        rows = np.bincount(self.machine)
-        return other & (2 * np.bincount(self.machine, other) > rows)[self.machine]
+        alone = (np.bincount(self.machine) > 1) & (np.bincount(self.machine, other) == 1)
+        return np.asarray(other & ~alone[self.machine])
 
     def _follow_echo(self, r: Residuals, fast: Array, tick_seconds: float) -> None:
         """``echo``: seconds ``[M, R]`` for which a mean may still remember an excursion.

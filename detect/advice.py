@@ -107,9 +107,14 @@ _ALIASES = {
 
 _BY_ERROR = {
     "gpu_ecc_correctable_errors": "ecc_error",
+    "gpu_ecc_correctable_errors_ever": "ecc_error",
     "gpu_ecc_uncorrectable_errors": "ecc_error",
-    "gpu_remapped_rows": "ecc_error",
-    "nvlink_crc_errors": "nvlink_error",
+    "gpu_ecc_uncorrectable_errors_ever": "ecc_error",
+    "gpu_rows_remapped_correctable": "ecc_error",
+    "gpu_rows_remapped_uncorrectable": "ecc_error",
+    "nvlink_crc_data_errors": "nvlink_error",
+    "nvlink_crc_flit_errors": "nvlink_error",
+    "nvlink_recovery_errors": "nvlink_error",
     "nvlink_replay_errors": "nvlink_error",
     "pcie_replays": "pcie_downgrading",
     "ib_symbol_errors": "aoc_error",

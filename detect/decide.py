@@ -75,10 +75,9 @@ class Decision:
         waits = st.phase.low_seconds > 0
         if waits and any(item.alert.manifestation == "silent" for item in self.open.items):
             # It is known whom the job waits for.
-            return changes
+            return changes + self.open.told_apart(changes, st.at_ns)
         changes.extend(self._name(st))
-        changes.extend(self.open.told_apart(changes, st.at_ns))
-        return changes
+        return changes + self.open.told_apart(changes, st.at_ns)
 
     def roster(
         self,

@@ -23,11 +23,16 @@ WEIGHT = {
     "gpu_xid_error": 1.0,
     "ib_link_downed": 1.0,
     "gpu_ecc_uncorrectable_errors": 1.0,
-    "gpu_remapped_rows": 0.7,
+    "gpu_ecc_uncorrectable_errors_ever": 1.0,
+    "gpu_rows_remapped_uncorrectable": 1.0,
+    "gpu_rows_remapped_correctable": 0.4,
     "ib_symbol_errors": 0.4,
-    "nvlink_crc_errors": 0.4,
+    "nvlink_crc_flit_errors": 0.4,
+    "nvlink_crc_data_errors": 0.4,
     "nvlink_replay_errors": 0.4,
+    "nvlink_recovery_errors": 0.4,
     "gpu_ecc_correctable_errors": 0.3,
+    "gpu_ecc_correctable_errors_ever": 0.3,
     "pcie_replays": 0.3,
 }
 """What one event counts, in units of one family's full evidence. Cables and memory err now and
@@ -64,7 +69,8 @@ class Events:
         self.state.add("at_ns", "mr", 0, dtype=np.int64)
         self.state.add("storm", "mr", 0.0)
         self.state.add("usual", "mr", 0.0)
-        self._seconds = 0.0
+        self.state.add("since", "mr", np.inf)
+        self.state.add("known", "r", 0.0)
         self.metrics: tuple[str, ...] = ()
         self._weight: Array = np.zeros((0, 1))
         self._sticky: NDArray[np.bool_] = np.zeros((0, 1), np.bool_)
@@ -77,17 +83,23 @@ class Events:
         self._sticky = np.array([self.sticky(m) for m in metrics], np.bool_)[:, None]
 
     def step(
-        self, x: Array, at_ns: int, tick_seconds: float, score: Array, moment: Moment
+        self,
+        x: Array,
+        fresh: NDArray[np.bool_],
+        at_ns: int,
+        tick_seconds: float,
+        score: Array,
+        moment: Moment,
     ) -> Array:
         """One tick of codes and rates ``x`` ``[E, R]``; what they add to ``score``, ``[R]`` each.
 
-        ``score`` is that of the values, higher is worse; ``moment`` tells since when the job runs
-        slower.
+        ``fresh`` ``bool [E, R]``: samples of this tick, not held from an earlier one. ``score``
+        is that of the values, higher is worse; ``moment`` tells since when the job runs slower.
         """
         nothing = np.zeros(x.shape[1])
         if not self.metrics:
             return nothing
-        self._seconds += tick_seconds
+        self.state["known"] += tick_seconds
         last, at = self.state["last"], self.state["at_ns"]
         with np.errstate(invalid="ignore"):
             happens = (x > 0) & np.where(self._sticky, (x != last) & np.isfinite(last), True)
@@ -96,36 +108,40 @@ class Events:
         np.copyto(at, at_ns, where=happens)
         if not at.any():
             return nothing
-        storm = self._storms(happens & ~self._sticky, tick_seconds)
+        storm = self._storms(happens & ~self._sticky, fresh, tick_seconds)
         ago = (at_ns - at) / 1e9
-        fresh = np.where(at > 0, np.exp(ago / -FADE_SECONDS), 0.0)
+        lately = np.where(at > 0, np.exp(ago / -FADE_SECONDS), 0.0)
         # What happened to many lately happened to the job.
-        few = (fresh > 0.1).mean(axis=1, keepdims=True) <= max(MANY, 1.0 / x.shape[1])
-        fresh *= few * self._weight
-        storm *= few * (self._weight > 0)
-        fresh += storm
+        many = max(MANY, 1.0 / x.shape[1])
+        lately *= ((lately > 0.1).mean(axis=1, keepdims=True) <= many) * self._weight
+        storm *= ((storm > 0).mean(axis=1, keepdims=True) <= many) * (self._weight > 0)
+        lately += storm
         most = score + ALONE + storm.max(axis=0)
         if moment.held_up:
             began = moment.slower_seconds + moment.noticed_seconds
-            coincides = (fresh > 0) & (np.abs(ago - began) <= COINCIDES_SECONDS)
-            fresh *= np.where(coincides, COINCIDES, 1.0)
+            coincides = (lately > 0) & (np.abs(ago - began) <= COINCIDES_SECONDS)
+            lately *= np.where(coincides, COINCIDES, 1.0)
             most = np.where(coincides.any(axis=0), np.inf, most)
-        return np.asarray(np.minimum(fresh.max(axis=0), most))
+        return np.asarray(np.minimum(lately.max(axis=0), most))
 
-    def _storms(self, happens: NDArray[np.bool_], tick_seconds: float) -> Array:
+    def _storms(
+        self, happens: NDArray[np.bool_], fresh: NDArray[np.bool_], tick_seconds: float
+    ) -> Array:
         """What errors count that come again and again, ``[E, R]`` in 0..`STORM`."""
-        storm, usual = self.state["storm"], self.state["usual"]
-        counts = min(tick_seconds, MOST_EVENT_SECONDS)
-        fades = np.exp(-tick_seconds / FADE_SECONDS)
-        storm *= fades
-        storm += counts * happens
+        s = self.state
+        storm, usual = s["storm"], s["usual"]
+        s["since"] += tick_seconds
+        # A sample stands for the time since the one before.
+        errs = np.where(happens & fresh, np.minimum(s["since"], MOST_EVENT_SECONDS), 0.0)
+        s["since"][fresh] = 0.0
+        storm *= np.exp(-tick_seconds / FADE_SECONDS)
+        storm += errs
         # So high errors as frequent as usual would have risen by now.
-        known = -np.expm1(-self._seconds / FADE_SECONDS)
-        expected = usual * (counts * known / (1.0 - fades))
+        expected = usual * (FADE_SECONDS * -np.expm1(-s["known"] / FADE_SECONDS))
         more = np.clip((storm - expected - CALM_SECONDS) / STORM_SECONDS, 0.0, 1.0)
         # A row that errs all the time errs as usual; a storm does not teach.
-        gain = min(1.0, tick_seconds / min(self._seconds, USUAL_SECONDS))
-        usual += gain * (happens - usual) * (more == 0)
+        gain = np.minimum(1.0, tick_seconds / np.minimum(s["known"], USUAL_SECONDS))
+        usual += gain * (errs / tick_seconds - usual) * (more == 0)
         return np.asarray(STORM * more)
 
     def latest(self, row: int) -> tuple[int, int]:
@@ -136,9 +152,8 @@ class Events:
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
-        return {"panel": self.state.snapshot(), "seconds": self._seconds}
+        return self.state.snapshot()
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
-        self.state.restore(tree["panel"])
-        self._seconds = tree["seconds"]
+        self.state.restore(tree)

@@ -121,8 +121,8 @@ class EvidenceDetector:
         if joined.any():
             # What it was like before is no past of what it does now.
             self.machine_panel.forget(joined)
-            if self.gpu_panel is not None:
-                self.gpu_panel.forget(joined[self.gpu_panel.machine])
+            if block.gpu_panel is not None and self.gpu_panel is not None:
+                self.gpu_panel.forget(joined[block.gpu_panel.machine])
         self._step(self.machine_panel, block.machine_panel, k, at_ns, seconds, threshold, trust)
         self.phase.step(self.machine_panel.centre, seconds)
         scores, present = self.machine_panel.score.copy(), self.machine_panel.present
@@ -159,7 +159,8 @@ class EvidenceDetector:
             suspect = np.zeros_like(suspect)
         values = panel.values[:, :, k]
         moment = self.phase.moment
-        evidence.step(values, at_ns, seconds, suspect, trust, moment, of_machine)
+        fresh = panel.fresh[:, :, k]
+        evidence.step(values, fresh, at_ns, seconds, suspect, trust, moment, of_machine)
 
     def finish(self, at_ns: int) -> list[AlertChange]:
         """The run has ended; see `JobDetector`."""

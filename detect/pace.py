@@ -18,11 +18,11 @@ EVERY = 4
 USUAL = 60
 """Medians of the present, one every few samples, that are the past: twenty minutes."""
 LEAST_PAST = 8
-SLOWER = 0.05
 PATIENT_SECONDS = 600.0
 """Slower for so long is the job's new pace; until then, or until it passes, it is no past,"""
 LEAST_SETTLED = 30
 """for a job with so much of it: at first the usual itself is still being found."""
+SLOWER = 0.05
 SWING_QUANTILE = 20.0
 """Slower by this share of the usual, and by more than the slowest fifth of the past."""
 

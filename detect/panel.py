@@ -99,6 +99,7 @@ class PanelEvidence:
         self.state.add("alive", "r", False, dtype=np.bool_)
         self.state.add("rests", "r", False, dtype=np.bool_)
         self.state.add("works", "r", False, dtype=np.bool_)
+        self.state.add("aside", "r", False, dtype=np.bool_)
         self.state.add("worked", "r", False, dtype=np.bool_)
         self.state.add("most", "mr", -np.inf)
         self._compared: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -113,6 +114,7 @@ class PanelEvidence:
         self._writes: NDArray[np.int64] = np.zeros(0, np.int64)
         self._life: NDArray[np.int64] = np.zeros(0, np.int64)
         self._works: list[list[int]] = []
+        self._of_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
 
     @property
     def score(self) -> Array:
@@ -143,6 +145,11 @@ class PanelEvidence:
     def rests(self) -> NDArray[np.bool_]:
         """``bool [R]``: its GPUs do next to nothing of what the peers' do."""
         return self.state["rests"]
+
+    @property
+    def aside(self) -> NDArray[np.bool_]:
+        """``bool [R]``: has no GPUs, as most have."""
+        return self.state["aside"]
 
     @property
     def worked(self) -> NDArray[np.bool_]:
@@ -180,6 +187,8 @@ class PanelEvidence:
         life = [i for i, m in enumerate(self.metrics) if self.family(m) in LIFE]
         self._life = np.array(life, np.int64)
         families = [self.family(m) for m in self.metrics]
+        scopes = [self.faults.scope(m) for m in self.metrics]
+        self._of_gpus = np.array([i for i, s in enumerate(scopes) if s == "gpu"], np.int64)
         self._works = [[i for i, f in enumerate(families) if f in works] for works in WORKS]
         self.faults.reindex(self.metrics, self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
@@ -196,6 +205,7 @@ class PanelEvidence:
     def step(
         self,
         values: Array,
+        fresh: NDArray[np.bool_],
         at_ns: int,
         tick_seconds: float,
         suspect: NDArray[np.bool_],
@@ -203,7 +213,8 @@ class PanelEvidence:
         moment: Moment,
         of_machine: Found | None = None,
     ) -> None:
-        """One tick of the panel, ``values`` ``[M, R]``; ``suspect`` ``bool [R]``.
+        """One tick of the panel, ``values`` ``[M, R]`` and which are ``fresh``; ``suspect``
+        ``bool [R]``.
 
         ``trust`` ``[R]`` is that of `EvidenceSums.step`, ``moment`` what the job does,
         ``of_machine`` that of `TelemetryFaults.mask`.
@@ -222,13 +233,17 @@ class PanelEvidence:
         s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
         if looks:
             s["gone"], s["alive"] = self._signs_of_life(r)
-            self._see_who_works(r)
+            if not (self.gpu >= 0).any():
+                self._see_who_works(r)
+                s["aside"] = self._without_gpus()
         if moment.idle:
             np.minimum(fast, -FULL[FAST], out=fast, where=self._dead(r))
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, moment)
         self.strength, score = self.sums.judge(s["gone"], moment)
-        s["witness"] = self.events.step(values[self._errors], at_ns, tick_seconds, score, moment)
+        s["witness"] = self.events.step(
+            values[self._errors], fresh[self._errors], at_ns, tick_seconds, score, moment
+        )
         s["score"] = score + s["witness"]
         here = np.isfinite(x)
         everywhere = bool(here.all())
@@ -278,6 +293,11 @@ class PanelEvidence:
         low = residuals["y"][FAST][life] < np.arcsinh(GONE * usual)
         gone = (known & low).any(axis=0)
         return gone, known.any(axis=0) & ~gone
+
+    def _without_gpus(self) -> NDArray[np.bool_]:
+        """Rows ``bool [R]`` that never sent anything of a GPU, as most have: other machines."""
+        none = ~self.state["had"][self._of_gpus].any(axis=0)
+        return np.asarray(none & (2 * np.count_nonzero(none) < none.size))
 
     def _see_who_works(self, r: Residuals) -> None:
         """Rows whose GPUs do next to nothing in all that tells of their work, and that do some."""

@@ -22,6 +22,8 @@ LOW = 0.3
 LOW_POWER = 0.7
 SPINNING_POWER = 0.85
 SPINNING = 0.97
+LEAST_COMPUTE, LEAST_TALK = 0.02, 1e8
+"""Activity, and bytes a second, that are work; processes that only start up show less."""
 AT_PACE, AT_POWER = 0.45, 0.75
 """Shares of the usual progress, or power, from which the job goes on."""
 STALL_SECONDS = 90.0
@@ -103,7 +105,9 @@ class JobPhase:
         self.run_seconds = 0.0
         self.low_seconds = 0.0
         self.back_seconds = LONG_BACK_SECONDS
-        """Seconds of work since the last rest, `LONG_BACK_SECONDS` at most."""
+        """Seconds of work since the last rest, two ticks or `LONG_BACK_SECONDS` at most."""
+        self.long_back = True
+        """Whether all that take part should be back at work since then."""
         self.gap_seconds = 0.0
         self.usual_gap = 0.0
         self.idle_seen = 0
@@ -117,6 +121,8 @@ class JobPhase:
         self.since_over_seconds = START_SECONDS
         """Seconds of any kind since the job was last over for so long that it starts anew."""
         self.pace = Pace()
+        self.worked = False
+        """Whether it has visibly worked yet."""
         self.blind = False
         """Nothing but the power shows whether the job makes progress."""
         self._compute: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -167,6 +173,8 @@ class JobPhase:
         self.state["usual"][self._used] = usuals
         n, k = self._compute.size, self._compute.size + self._talk.size
         compute, talk = _middle(share[:n]), _middle(share[n:k])
+        works = max(_known(now[:n]), default=0.0) >= LEAST_COMPUTE
+        self.worked |= self.blind or works or max(_known(now[n:k]), default=0.0) >= LEAST_TALK
         spins, process = _known(share[k : k + self._spins]), _known(share[k + self._spins :])
         # Less power for no less activity: they wait.
         active = _known(share[k : k + self._active])
@@ -216,8 +224,10 @@ class JobPhase:
         self.since_over_seconds = min(self.since_over_seconds + tick_seconds, START_SECONDS)
         # Steps may rest as well, each time for as long.
         rests = self.low_seconds > self.longest_gap or self.name in ("evaluating", "over")
+        self.long_back = self.back_seconds >= max(LONG_BACK_SECONDS, 2 * tick_seconds)
         self.back_seconds += tick_seconds
-        self.back_seconds = 0.0 if rests else min(self.back_seconds, LONG_BACK_SECONDS)
+        most = max(LONG_BACK_SECONDS, 2 * tick_seconds)
+        self.back_seconds = 0.0 if rests else min(self.back_seconds, most)
         if self.talk < LOW:
             self.gap_seconds += tick_seconds
         elif self.gap_seconds:
@@ -240,17 +250,14 @@ class JobPhase:
         return self.since_over_seconds < START_SECONDS and self.restarted_seconds < GATHER_SECONDS
 
     @property
-    def long_back(self) -> bool:
-        """Whether all that take part should be back at work since the last rest."""
-        return self.back_seconds >= LONG_BACK_SECONDS
-
-    @property
     def at_pace(self) -> bool:
         """Whether the job visibly works, about as usual."""
-        if self.name not in ("running", "starting") or not self._compute.size + self._talk.size:
+        if self.name not in ("running", "starting") or not self.worked:
             return False
         if self.blind:
-            return self.compute >= LOW * AT_POWER / LOW_POWER
+            # Machines that wait draw less, if not as little as at rest.
+            goes_on = self.compute >= LOW * AT_POWER / LOW_POWER
+            return goes_on and self.pace.slower_seconds == 0
         return 0.5 * (self.compute + self.talk) >= AT_PACE
 
     @property
@@ -307,6 +314,8 @@ class JobPhase:
             "over_seconds": self.over_seconds,
             "restarted_seconds": self.restarted_seconds,
             "since_over_seconds": self.since_over_seconds,
+            "worked": self.worked,
+            "long_back": self.long_back,
             "pace": self.pace.snapshot(),
         }
 

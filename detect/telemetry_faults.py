@@ -26,6 +26,8 @@ WHOLE, WHOLE_FIELDS = 0.7, 4
 """Share of each exporter's fields that move as a rule, and number of all, that must repeat a value
 above zero for a row to be frozen whole."""
 PROFILED = frozenset({"compute", "pcie", "nvlink"})
+NOT_PROFILED = frozenset({"gpu_utilization_ratio", "gpu_memory_copy_ratio"})
+"""Of the driver, which goes on when profiling pauses."""
 EXPORTERS = 2
 """The GPUs' and the host's: they run, and freeze, each for itself."""
 POWER_LIKE_PEERS = 0.8
@@ -81,7 +83,7 @@ class TelemetryFaults:
         families = [self.family(m) for m in self.state.metrics]
         self._profiled = np.array(
             [
-                f in PROFILED and m != "gpu_utilization_ratio"
+                f in PROFILED and m not in NOT_PROFILED
                 for f, m in zip(families, self.state.metrics, strict=True)
             ],
             np.bool_,

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.phase import LATE_SECONDS, JobPhase
+from detect.phase import LATE_SECONDS, RESTART_SECONDS, JobPhase
 from detect.state import PanelState
 
 STARTING = 0.3
@@ -28,9 +28,9 @@ STALLED = 1.5
 GONE = 1.5
 NEEDLESS = 0.3
 NEEDLESS_SECONDS, NEEDLESS_FOR_GOOD_SECONDS = 45.0, 120.0
-MOST_NEEDLESS_SECONDS, JOINS = 180.0, 5.0
-"""Who works for a fraction of that has joined it."""
 """So long, while it goes on and while it stands still, the job has done without who rests."""
+MOST_NEEDLESS_SECONDS, JOINS = 180.0, 5.0
+"""It is kept up to so long, and one second of work takes back so many."""
 FIRST_SAVES = 0.7
 FIRST_PATIENCE_SECONDS = 120.0
 """The first machine saves and evaluates for all, as a rule, and the others wait for it."""
@@ -62,6 +62,10 @@ class Signs(Protocol):
     @property
     def rests(self) -> NDArray[np.bool_]:
         """Its GPUs do next to nothing of what the peers' do."""
+
+    @property
+    def aside(self) -> NDArray[np.bool_]:
+        """Has other work than most."""
 
     @property
     def worked(self) -> NDArray[np.bool_]:
@@ -126,6 +130,8 @@ class Trust:
             # Its exporters are at fault while the job goes on: so may be what is left of them.
             trust = np.where(signs.dark, ASIDE * trust, trust)
         trust = self._without_the_needless(trust, phase, signs, tick_seconds)
+        # Who has no GPUs where the others have is compared with nobody; its silence still tells.
+        trust = np.where(signs.aside, 0.0, trust)
         if name == "over" or phase.gathers:
             # Nobody has a process, or not everybody has one yet.
             return trust
@@ -145,6 +151,10 @@ class Trust:
         self.joined = np.zeros(rests.size, np.bool_)
         if not (rests.any() or s["rested"].any() or s["needless"].any()):
             return trust
+        if phase.over_seconds >= RESTART_SECONDS:
+            # Whom it needs when it starts anew is not known yet.
+            s["needless"].fill(0.0)
+            s["spare"].fill(False)
         needless, spare = s["needless"], s["spare"]
         stops = rests & ~s["rested"] & phase.long_back
         s["apart"] = rests & ((s["apart"] | ~s["rested"]) & ~stops | ~signs.worked)

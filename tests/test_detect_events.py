@@ -30,13 +30,14 @@ def fresh() -> Events:
 
 
 ODD = np.full(ROWS, 5.0)
+ALL = np.ones((len(METRICS), ROWS), np.bool_)
 
 
 def after(values: Array, events: Events | None = None, first: int = 0) -> Array:
     """What rows that are odd anyway get added by the ticks ``[E, R, T]`` from ``first`` on."""
     events = events or fresh()
     for k in range(first, values.shape[2]):
-        witness = events.step(values[:, :, k], START_NS + k * SECOND, 1.0, ODD, RUNNING)
+        witness = events.step(values[:, :, k], ALL, START_NS + k * SECOND, 1.0, ODD, RUNNING)
     return witness
 
 
@@ -51,14 +52,33 @@ def test_a_code_that_changes_speaks_for_some_minutes() -> None:
     assert after(values)[2] == pytest.approx(np.exp(-1.0) * WEIGHT["gpu_xid_error"])
 
 
-def storm(rows: list[int], start: int, ticks: int = 600, every: int = 2) -> Array:
-    """Link errors on some rows from a tick on, and what they count on rows that are not odd."""
+def storm(
+    rows: list[int],
+    start: int,
+    ticks: int = 600,
+    every: int = 2,
+    read: int = 1,
+    others: int = 0,
+) -> Array:
+    """Link errors on some rows from a tick on, and what they count on rows that are not odd.
+
+    ``read``: ticks between two readings of the counter, which holds its rate meanwhile;
+    ``others``: ticks between single errors somewhere.
+    """
     values = quiet(ticks)
     values[LINK][rows, start::every] = 1.0
+    if others:
+        for k in range(0, ticks, others):
+            values[LINK, (k // others) % ROWS, k] = 1.0
+    values = np.repeat(values[:, :, ::read], read, axis=2)
     events = fresh()
+
+    def fresh_at(k: int) -> NDArray[np.bool_]:
+        return np.full((len(METRICS), ROWS), k % read == 0)
+
     for k in range(ticks):
         at_ns = START_NS + k * SECOND
-        witness = events.step(values[:, :, k], at_ns, 1.0, np.zeros(ROWS), RUNNING)
+        witness = events.step(values[:, :, k], fresh_at(k), at_ns, 1.0, np.zeros(ROWS), RUNNING)
     return witness
 
 
@@ -67,12 +87,19 @@ def test_errors_that_come_again_and_again_on_one_machine_name_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "start", "every"),
-    [([3], 200, 60), ([3], 0, 2), ([1, 3], 200, 2)],
-    ids=["now and then", "from the start", "on several"],
+    ("rows", "start", "every", "read"),
+    [([3], 200, 60, 1), ([3], 0, 2, 1), ([1, 3], 200, 2, 1), ([3], 540, 600, 60)],
+    ids=["now and then", "from the start", "on several", "one, read slowly"],
 )
-def test_errors_that_are_usual_or_the_jobs_do_not(rows: list[int], start: int, every: int) -> None:
-    assert storm(rows, start, every=every).max() <= ALONE
+def test_errors_that_are_usual_or_the_jobs_do_not(
+    rows: list[int], start: int, every: int, read: int
+) -> None:
+    assert storm(rows, start, every=every, read=read).max() <= ALONE
+
+
+def test_a_storm_read_once_a_minute_and_among_others_single_errors_is_one() -> None:
+    assert storm([3], 180, ticks=900, every=1, read=60)[3] > 1.5
+    assert storm([3], 200, others=50)[3] > 2.0
 
 
 def test_a_code_from_before_the_job_says_nothing() -> None:
@@ -126,7 +153,9 @@ def added_while_slower(seconds: float, event_ago: int) -> float:
     values[LINK, 4, 299 - event_ago] = 1.0
     for k in range(300):
         moment = Moment(slower_seconds=seconds if k == 299 else 0.0)
-        witness = events.step(values[:, :, k], START_NS + k * SECOND, 1.0, np.zeros(ROWS), moment)
+        witness = events.step(
+            values[:, :, k], ALL, START_NS + k * SECOND, 1.0, np.zeros(ROWS), moment
+        )
     return float(witness[4])
 
 
@@ -160,7 +189,9 @@ def panel_after(code: float, factor: float, seconds: int) -> PanelEvidence:
     nobody, trust = np.zeros(ROWS, np.bool_), np.ones(ROWS)
     for k in range(values.shape[2]):
         at_ns = START_NS + k * SECOND
-        evidence.step(values[:, :, k], at_ns, 1.0, nobody, trust, RUNNING)
+        evidence.step(
+            values[:, :, k], np.isfinite(values[:, :, k]), at_ns, 1.0, nobody, trust, RUNNING
+        )
     return evidence
 
 

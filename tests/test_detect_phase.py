@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pytest
@@ -81,6 +81,7 @@ class Seen:
     rests: NDArray[np.bool_] = field(default_factory=rows)
     works: NDArray[np.bool_] = field(default_factory=rows)
     worked: NDArray[np.bool_] = field(default_factory=rows)
+    aside: NDArray[np.bool_] = field(default_factory=rows)
 
 
 NOTHING = Seen()
@@ -229,7 +230,7 @@ def test_the_first_machine_is_that_of_the_least_number(names: tuple[str, ...], f
     trust, phase = Trust(), started().phase
     trust.reindex(names)
     phase.low_seconds = 30.0
-    few = Seen(*(np.zeros(len(names), np.bool_) for _ in range(4)))
+    few = Seen(*(np.zeros(len(names), np.bool_) for _ in fields(Seen)))
     assert int(np.argmin(trust.step(phase, few, 1.0))) == first
 
 

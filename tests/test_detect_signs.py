@@ -238,3 +238,42 @@ def test_spares_and_machines_that_left_are_not_named_and_who_joins_is_judged_ane
     values[:, 5, 2200:] *= idle
     rests(values, 2205)
     assert opened(said(values)) == ["m005"]
+
+
+def test_a_host_without_gpus_among_machines_with_them_is_named_by_its_silence_only() -> None:
+    values = healthy(8, 1200)
+    gpus = [i for i, m in enumerate(METRICS) if m not in HOST]
+    values[gpus, 5] = np.nan
+    values[:, 5, 700:] *= 3.0
+    assert opened(said(values)) == []
+    rests(values, 1000)
+    values[:, 5, 1000:] = np.nan
+    assert opened(said(values)) == ["m005"]
+
+
+def idles(values: Array, machine: int, since: int = 0) -> Array:
+    """A machine that does nothing from a tick on."""
+    values[:, machine, since:] *= np.array([0.3, 0.02, 0.2, 0.0, 0.4, 0.0])[:, None]
+    return values
+
+
+def test_a_machine_that_never_comes_up_is_named_while_the_others_wait_for_it() -> None:
+    assert opened(said(idles(rests(healthy(8, 900), 0), 3))) == ["m003"]
+
+
+def test_a_spare_that_a_restarted_job_waits_for_is_named() -> None:
+    values = idles(healthy(8, 2400), 5)
+    # Over for a while; then all but the spare have their processes and wait.
+    for i in range(8):
+        idles(values[:, :, 1500:1590], i)
+    rests(values, 1590)
+    assert opened(said(values)) == ["m005"]
+
+
+@pytest.mark.parametrize("share", [0.78, 0.85])
+def test_where_power_alone_tells_who_does_not_come_back_from_a_rest_is_named(share: float) -> None:
+    values = healthy(8, 1600, POWER)
+    values[:, :, 900:940] *= 0.4
+    values[:, :, 940:] *= share
+    values[:, 3, 900:] = 0.25 * healthy(8, 1600, POWER)[:, 3, 900:]
+    assert opened(said(values, POWER)) == ["m003"]
