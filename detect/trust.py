@@ -149,12 +149,11 @@ class Trust:
         """
         s, rests = self.state, signs.rests
         self.joined = np.zeros(rests.size, np.bool_)
-        if not (rests.any() or s["rested"].any() or s["needless"].any()):
+        if not any(one.any() for one in (rests, s["rested"], s["needless"], s["spare"])):
             return trust
         if phase.over_seconds >= RESTART_SECONDS:
             # Whom it needs when it starts anew is not known yet.
             s["needless"].fill(0.0)
-            s["spare"].fill(False)
         needless, spare = s["needless"], s["spare"]
         stops = rests & ~s["rested"] & phase.long_back
         s["apart"] = rests & ((s["apart"] | ~s["rested"]) & ~stops | ~signs.worked)
@@ -164,7 +163,7 @@ class Trust:
         needless = np.where(now, needless + seconds, needless - JOINS * seconds * back)
         s["needless"] = needless = np.clip(needless, 0.0, MOST_NEEDLESS_SECONDS)
         spare |= needless >= NEEDLESS_FOR_GOOD_SECONDS
-        self.joined = spare & (needless == 0)
+        self.joined = spare & back & (needless == 0)
         spare &= ~self.joined
         trust = np.where(now & (needless > 0), NEEDLESS * trust, trust)
         limit = NEEDLESS_SECONDS if phase.low_seconds == 0 else NEEDLESS_FOR_GOOD_SECONDS

@@ -277,3 +277,11 @@ def test_where_power_alone_tells_who_does_not_come_back_from_a_rest_is_named(sha
     values[:, :, 940:] *= share
     values[:, 3, 900:] = 0.25 * healthy(8, 1600, POWER)[:, 3, 900:]
     assert opened(said(values, POWER)) == ["m003"]
+
+
+def test_a_spare_that_a_restarted_job_takes_in_is_judged_anew() -> None:
+    values = healthy(8, 2400)
+    idles(values[:, :, :1500], 5)
+    for i in range(8):
+        idles(values[:, :, 1500:1560], i)
+    assert opened(said(values)) == []
