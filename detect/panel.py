@@ -12,10 +12,11 @@ from detect.averages import follow
 from detect.events import ERRORS, Events
 from detect.fuse import EFFORT
 from detect.phase import Moment
-from detect.residuals import FAST, PeerResiduals, Residuals
+from detect.residuals import FAST, SCALE_END, PeerResiduals, Residuals
 from detect.state import PanelState
 from detect.telemetry_faults import Found, TelemetryFaults
 from detect.trust import WRITES, WRITES_LITTLE_Z, WRITING_Z
+from detect.who_works import WhoWorks
 from ingest.catalogue import Catalogue
 from ingest.ticks import Panel
 from models.evidence_model import METRIC_DEFAULTS, EvidenceModel, MetricScale
@@ -23,8 +24,6 @@ from models.evidence_model import METRIC_DEFAULTS, EvidenceModel, MetricScale
 Array = NDArray[np.float64]
 
 RAW_SECONDS = 10.0
-MOST_SHARE = 50.0
-"""Where the scale ends on which a relative change is an additive one."""
 ROSE = 0.03
 DARK_SHARE = 0.3
 SMOOTH = frozenset(
@@ -32,13 +31,6 @@ SMOOTH = frozenset(
 )
 """Families that follow the job's steps: their means over many steps are steady."""
 LIFE = frozenset({"cpu", "host_memory", "memory", "clock"})
-WORKS = (frozenset({"compute", "nvlink"}), frozenset({"power"}), frozenset({"network"}))
-"""What tells whether a row's GPUs work; where nothing of it is known, the next."""
-RESTS = 0.15
-RESTING = {"power": 0.5}
-"""Share of the peers' middle up to which that is nothing,"""
-LEAST_WORK = 0.01
-"""if so much of the metric's own magnitude is more."""
 GONE = 0.4
 LEAST_LIFE = 0.1
 DEAD = 0.25
@@ -79,7 +71,13 @@ class PanelEvidence:
 
         self.family = family
         self.least_left = least_left
-        self.faults = TelemetryFaults(family, lambda metric: catalogue.metric(metric).scope)
+
+        def scope(metric: str) -> str:
+            return catalogue.metric(metric).scope
+
+        self.faults = TelemetryFaults(family, scope)
+        self.work = WhoWorks(family, scope)
+        """Who takes part; followed in a panel of machines only."""
         self.residuals = PeerResiduals(scale, quiet, bursty)
         self.sums = EvidenceSums(scale, family)
         self.events = Events(lambda metric: catalogue.metric(metric).sticky)
@@ -97,11 +95,6 @@ class PanelEvidence:
         self.state.add("dark", "r", False, dtype=np.bool_)
         self.state.add("gone", "r", False, dtype=np.bool_)
         self.state.add("alive", "r", False, dtype=np.bool_)
-        self.state.add("rests", "r", False, dtype=np.bool_)
-        self.state.add("works", "r", False, dtype=np.bool_)
-        self.state.add("aside", "r", False, dtype=np.bool_)
-        self.state.add("worked", "r", False, dtype=np.bool_)
-        self.state.add("most", "mr", -np.inf)
         self._compared: NDArray[np.int64] = np.zeros(0, np.int64)
         self._errors: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
@@ -111,10 +104,9 @@ class PanelEvidence:
         self.strength: NDArray[np.floating] = np.zeros((0, 0))
         self.centre: Array = np.zeros(0)
         self._least_left: Array = np.zeros(0)
+        self._of_machines = True
         self._writes: NDArray[np.int64] = np.zeros(0, np.int64)
         self._life: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._works: list[list[int]] = []
-        self._of_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
 
     @property
     def score(self) -> Array:
@@ -142,26 +134,6 @@ class PanelEvidence:
         return self.state["alive"]
 
     @property
-    def rests(self) -> NDArray[np.bool_]:
-        """``bool [R]``: its GPUs do next to nothing of what the peers' do."""
-        return self.state["rests"]
-
-    @property
-    def aside(self) -> NDArray[np.bool_]:
-        """``bool [R]``: has no GPUs, as most have."""
-        return self.state["aside"]
-
-    @property
-    def worked(self) -> NDArray[np.bool_]:
-        """``bool [R]``: of those that rest, who has done as much as is work for its peers now."""
-        return self.state["worked"]
-
-    @property
-    def works(self) -> NDArray[np.bool_]:
-        """``bool [R]``: its GPUs visibly work."""
-        return self.state["works"]
-
-    @property
     def writes_little(self) -> NDArray[np.bool_]:
         """``bool [R]``: visibly writes no more than its peers."""
         return self.state["writes_little"]
@@ -186,20 +158,21 @@ class PanelEvidence:
         self._writes = np.array([i for i, m in enumerate(self.metrics) if m in WRITES], np.int64)
         life = [i for i, m in enumerate(self.metrics) if self.family(m) in LIFE]
         self._life = np.array(life, np.int64)
-        families = [self.family(m) for m in self.metrics]
-        scopes = [self.faults.scope(m) for m in self.metrics]
-        self._of_gpus = np.array([i for i, s in enumerate(scopes) if s == "gpu"], np.int64)
-        self._works = [[i for i, f in enumerate(families) if f in works] for works in WORKS]
         self.faults.reindex(self.metrics, self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
         self.sums.reindex(self.metrics, self.rows, panel.machine)
         self.events.reindex(tuple(panel.metrics[i] for i in self._errors.tolist()), self.rows)
+        self._of_machines = bool((panel.gpu < 0).all())
+        if self._of_machines:
+            self.work.reindex(self.metrics, self.rows)
         self.state.reindex(self.metrics, self.rows)
 
     def forget(self, rows: NDArray[np.bool_]) -> None:
         """Start anew with ``rows``, ``bool [R]``."""
         for part in (self.faults, self.residuals, self.sums, self.events, self):
             part.state.forget(rows)
+        if self._of_machines:
+            self.work.state.forget(rows)
         self.sums.patience.learn_needed()
 
     def step(
@@ -225,7 +198,7 @@ class PanelEvidence:
         looks = self.residuals.looks
         r = self.residuals.step(x, suspect | self.sums.excursions() if looks else suspect)
         self.centre = (
-            np.sinh(np.clip(r.centre, -MOST_SHARE, MOST_SHARE)) * self.residuals.state["ref"]
+            np.sinh(np.clip(r.centre, -SCALE_END, SCALE_END)) * self.residuals.state["ref"]
         )
         fast = r.z[FAST]
         s["writing"] = np.asarray((fast[self._writes] > WRITING_Z).any(axis=0))
@@ -233,9 +206,8 @@ class PanelEvidence:
         s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
         if looks:
             s["gone"], s["alive"] = self._signs_of_life(r)
-            if not (self.gpu >= 0).any():
-                self._see_who_works(r)
-                s["aside"] = self._without_gpus()
+            if self._of_machines:
+                self.work.look(r, self.residuals.state, s["raw"], s["had"])
         if moment.idle:
             np.minimum(fast, -FULL[FAST], out=fast, where=self._dead(r))
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
@@ -286,39 +258,11 @@ class PanelEvidence:
         residuals = self.residuals.state
         known = (r.valid & r.established)[life]
         # Unknown values are told apart by ``known``.
-        usual = np.sinh(
-            np.clip(r.centre[life][:, None] + residuals["base"][life], None, MOST_SHARE)
-        )
+        usual = np.sinh(np.clip(r.centre[life][:, None] + residuals["base"][life], None, SCALE_END))
         known &= usual > LEAST_LIFE
         low = residuals["y"][FAST][life] < np.arcsinh(GONE * usual)
         gone = (known & low).any(axis=0)
         return gone, known.any(axis=0) & ~gone
-
-    def _without_gpus(self) -> NDArray[np.bool_]:
-        """Rows ``bool [R]`` that never sent anything of a GPU, as most have: other machines."""
-        none = ~self.state["had"][self._of_gpus].any(axis=0)
-        return np.asarray(none & (2 * np.count_nonzero(none) < none.size))
-
-    def _see_who_works(self, r: Residuals) -> None:
-        """Rows whose GPUs do next to nothing in all that tells of their work, and that do some."""
-        s, residuals = self.state, self.residuals.state
-        np.fmax(s["most"], s["raw"], out=s["most"])
-        known, busy, worked = (np.zeros(r.valid.shape[1], np.bool_) for _ in range(3))
-        for metrics in self._works:
-            unknown = ~known
-            for m in metrics:
-                share = RESTING.get(self.family(self.metrics[m]), RESTS)
-                limit = share * np.sinh(min(r.centre[m], MOST_SHARE))
-                if limit >= LEAST_WORK:
-                    told = r.valid[m] & unknown
-                    known |= told
-                    busy |= told & (residuals["y"][FAST, m] > np.arcsinh(limit))
-                    worked |= told & (s["most"][m] > limit * residuals["ref"][m])
-        rests = known & ~busy
-        if 2 * np.count_nonzero(rests) >= rests.size:
-            # Where most rest it is the job that does.
-            rests = np.zeros_like(rests)
-        s["rests"], s["works"], s["worked"] = rests, busy, worked
 
     def snapshot(self) -> dict[str, Any]:
         """State tree; the roster comes back with the next block."""
@@ -327,6 +271,7 @@ class PanelEvidence:
             "residuals": self.residuals.snapshot(),
             "sums": self.sums.snapshot(),
             "events": self.events.snapshot(),
+            "work": self.work.state.snapshot(),
             "state": self.state.snapshot(),
         }
 
@@ -336,4 +281,5 @@ class PanelEvidence:
         self.residuals.restore(tree["residuals"])
         self.sums.restore(tree["sums"])
         self.events.restore(tree["events"])
+        self.work.state.restore(tree["work"])
         self.state.restore(tree["state"])

@@ -224,10 +224,9 @@ class JobPhase:
         self.since_over_seconds = min(self.since_over_seconds + tick_seconds, START_SECONDS)
         # Steps may rest as well, each time for as long.
         rests = self.low_seconds > self.longest_gap or self.name in ("evaluating", "over")
-        self.long_back = self.back_seconds >= max(LONG_BACK_SECONDS, 2 * tick_seconds)
-        self.back_seconds += tick_seconds
         most = max(LONG_BACK_SECONDS, 2 * tick_seconds)
-        self.back_seconds = 0.0 if rests else min(self.back_seconds, most)
+        self.long_back = self.back_seconds >= most
+        self.back_seconds = 0.0 if rests else min(self.back_seconds + tick_seconds, most)
         if self.talk < LOW:
             self.gap_seconds += tick_seconds
         elif self.gap_seconds:

@@ -51,6 +51,8 @@ DRIFT_SECONDS = 180.0
 DRIFT_BOUND = 6.0
 LOOK_SECONDS = 4.0
 """What changes slowly is looked at, and learned from, so often (in whole ticks)."""
+SCALE_END = 50.0
+"""Where the scale ends on which a relative change is an additive one."""
 SLACK_SECONDS = 5.0
 START_SECONDS = 120.0
 APART = 1.5

@@ -89,16 +89,10 @@ class TelemetryFaults:
             np.bool_,
         )
         self._power = np.array([f == "power" for f in families], np.bool_)
-        self._traffic = np.array(
-            [
-                f == "network" and m.endswith("_bytes_per_second")
-                for f, m in zip(families, self.state.metrics, strict=True)
-            ],
-            np.bool_,
-        )
         self._rates = np.array(
             [m.endswith("_bytes_per_second") for m in self.state.metrics], np.bool_
         )
+        self._traffic = self._rates & np.array([f == "network" for f in families], np.bool_)
         of_gpus = np.array([self.scope(m) == "gpu" for m in self.state.metrics], np.bool_)
         self._exporters = (of_gpus, ~of_gpus)
         self._inlet = self._power & ~of_gpus

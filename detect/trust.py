@@ -44,6 +44,26 @@ WRITES = frozenset(
 """What saving state shows in: it leaves the GPUs, then the machine."""
 
 
+class Work(Protocol):
+    """What the machines' GPUs do, ``bool [N]`` each."""
+
+    @property
+    def rests(self) -> NDArray[np.bool_]:
+        """Next to nothing of what the peers' do."""
+
+    @property
+    def works(self) -> NDArray[np.bool_]:
+        """Visibly something."""
+
+    @property
+    def worked(self) -> NDArray[np.bool_]:
+        """Of those that rest: more, once."""
+
+    @property
+    def aside(self) -> NDArray[np.bool_]:
+        """There are none, where most machines have some."""
+
+
 class Signs(Protocol):
     """What the machines' own values say of them, ``bool [N]`` each."""
 
@@ -60,20 +80,8 @@ class Signs(Protocol):
         """Has lost the job's process."""
 
     @property
-    def rests(self) -> NDArray[np.bool_]:
-        """Its GPUs do next to nothing of what the peers' do."""
-
-    @property
-    def aside(self) -> NDArray[np.bool_]:
-        """Has other work than most."""
-
-    @property
-    def worked(self) -> NDArray[np.bool_]:
-        """Of those that rest, who has done more."""
-
-    @property
-    def works(self) -> NDArray[np.bool_]:
-        """They visibly do something."""
+    def work(self) -> Work:
+        """Who takes part in the job."""
 
     @property
     def dark(self) -> NDArray[np.bool_]:
@@ -129,9 +137,9 @@ class Trust:
         if name in ("running", "starting") and not phase.moment.held_up:
             # Its exporters are at fault while the job goes on: so may be what is left of them.
             trust = np.where(signs.dark, ASIDE * trust, trust)
-        trust = self._without_the_needless(trust, phase, signs, tick_seconds)
+        trust = self._without_the_needless(trust, phase, signs.work, tick_seconds)
         # Who has no GPUs where the others have is compared with nobody; its silence still tells.
-        trust = np.where(signs.aside, 0.0, trust)
+        trust = np.where(signs.work.aside, 0.0, trust)
         if name == "over" or phase.gathers:
             # Nobody has a process, or not everybody has one yet.
             return trust
@@ -139,7 +147,7 @@ class Trust:
         return np.where(gone, np.maximum(GONE, trust), trust)
 
     def _without_the_needless(
-        self, trust: NDArray[np.float64], phase: JobPhase, signs: Signs, seconds: float
+        self, trust: NDArray[np.float64], phase: JobPhase, work: Work, seconds: float
     ) -> NDArray[np.float64]:
         """``trust`` ``[N]``, little in a machine that rests while the job goes on, and none once it
         has done so for a while: a spare, a data host, one that the job runs on without.
@@ -147,7 +155,7 @@ class Trust:
         In synchronous training nothing goes on for longer than a step without a machine. One
         that stops while the others work is another matter.
         """
-        s, rests = self.state, signs.rests
+        s, rests = self.state, work.rests
         self.joined = np.zeros(rests.size, np.bool_)
         if not any(one.any() for one in (rests, s["rested"], s["needless"], s["spare"])):
             return trust
@@ -156,10 +164,10 @@ class Trust:
             s["needless"].fill(0.0)
         needless, spare = s["needless"], s["spare"]
         stops = rests & ~s["rested"] & phase.long_back
-        s["apart"] = rests & ((s["apart"] | ~s["rested"]) & ~stops | ~signs.worked)
+        s["apart"] = rests & ((s["apart"] | ~s["rested"]) & ~stops | ~work.worked)
         s["rested"] = rests.copy()
         now = rests & s["apart"] & phase.at_pace
-        back = signs.works & phase.at_pace
+        back = work.works & phase.at_pace
         needless = np.where(now, needless + seconds, needless - JOINS * seconds * back)
         s["needless"] = needless = np.clip(needless, 0.0, MOST_NEEDLESS_SECONDS)
         spare |= needless >= NEEDLESS_FOR_GOOD_SECONDS

@@ -83,6 +83,11 @@ class Seen:
     worked: NDArray[np.bool_] = field(default_factory=rows)
     aside: NDArray[np.bool_] = field(default_factory=rows)
 
+    @property
+    def work(self) -> Seen:
+        """The last four."""
+        return self
+
 
 NOTHING = Seen()
 
@@ -783,3 +788,20 @@ def test_who_joins_starts_anew_once() -> None:
         assert not job.trust.joined[[0, 2]].any()
     assert joined == 1
     assert job.weight.tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("seconds", [1.0, 30.0, 60.0])
+def test_who_is_left_behind_is_not_needed_however_rare_the_samples(seconds: float) -> None:
+    job = started()
+    job.does(WAIT, 120)
+    for k in range(round(600 / seconds)):
+        # Means show it a tick after the others are back.
+        job.trust.step(job.phase, STOPS if k > 1 else NOTHING, seconds)
+        job.phase.step(np.array(WORK), seconds)
+    assert job.trust.state["needless"][1] >= NEEDLESS_FOR_GOOD_SECONDS
+
+
+def test_nobody_is_needless_in_a_job_that_never_worked() -> None:
+    job = Job()
+    job.does(OVER, 600, SPARE)
+    assert not job.trust.state["needless"].any()
