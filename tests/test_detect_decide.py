@@ -19,6 +19,7 @@ from detect.decide import (
 from detect.explain import explain, manifestation
 from detect.open_alerts import QUIET_SECONDS
 from detect.residuals import FAST, LEVEL
+from detect.silence import LONG_BEFORE_SECONDS, STANDSTILL_SECONDS
 from detect.snapshot import decode_state, encode_state
 from detect.standing import explained
 from tests.detect_support import CATALOGUE, MODEL, THRESHOLD, Scene, panel_evidence, told
@@ -132,6 +133,23 @@ def test_nobody_is_accused_until_one_can_be_told_apart() -> None:
     scene.level[0] = 2.5
     assert [(c.kind, c.alert.verdict, c.alert.machine) for c in scene.passes(2)] == [
         ("opened", "machine", "m000"),
+        ("resolved", "undetermined", None),
+    ]
+
+
+def test_an_alert_that_accused_nobody_ends_when_one_of_its_machines_falls_silent() -> None:
+    scene = Scene(12)
+    scene.level[:4] = 1.3
+    scene.passes(int(UNDETERMINED_SECONDS) + 2)
+    scene.level[:] = 0.0
+    scene.phase.low_seconds = STANDSTILL_SECONDS
+    scene.panel.state["dark"][2] = True
+    changes = []
+    for _ in range(int(LONG_BEFORE_SECONDS) + 2):
+        scene.phase.low_seconds += 1.0
+        changes += scene.passes()
+    assert [(c.kind, c.alert.verdict, c.alert.machine) for c in changes] == [
+        ("opened", "machine", "m002"),
         ("resolved", "undetermined", None),
     ]
 

@@ -102,6 +102,21 @@ def test_a_storm_read_once_a_minute_and_among_others_single_errors_is_one() -> N
     assert storm([3], 200, others=50)[3] > 2.0
 
 
+def test_a_row_that_joins_with_a_habit_of_errors_is_judged_by_it() -> None:
+    values = quiet(900)
+    values[LINK, 3, 300::2] = 1.0
+    values[XID, 0, 1] = 31.0
+    events, rows = fresh(), machine_names(ROWS)
+    events.reindex(METRICS, (*rows[:3], *rows[4:]))
+    for k in range(900):
+        at = [i for i in range(ROWS) if i != 3 or k >= 300]
+        events.reindex(METRICS, tuple(rows[i] for i in at))
+        witness = events.step(
+            values[:, at, k], ALL[:, at], START_NS + k * SECOND, 1.0, np.zeros(len(at)), RUNNING
+        )
+    assert witness.max() <= ALONE
+
+
 def test_a_code_from_before_the_job_says_nothing() -> None:
     values = quiet(30)
     values[XID, 2] = 31.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -10,7 +13,7 @@ from detect.alert import AlertChange
 from detect.evidence import EvidenceDetector
 from detect.snapshot import decode_state, encode_state
 from detect.trust import FIRST_IDLE, FIRST_SAVES, GONE, Trust
-from ingest.ticks import TickBlock
+from ingest.ticks import Panel, TickBlock
 from models.evidence_model import EvidenceModel
 from tests.detect_support import CATALOGUE
 from tests.ticks_support import SECOND, START_NS, block_of, cut, machine_names
@@ -285,3 +288,42 @@ def test_a_spare_that_a_restarted_job_takes_in_is_judged_anew() -> None:
     for i in range(8):
         idles(values[:, :, 1500:1560], i)
     assert opened(said(values)) == []
+
+
+GPUS = 4
+
+
+def per_gpu(values: Array, *, gpus: bool = True, **given: Any) -> TickBlock:
+    """A block of ``[M, GPUs, T]``, `GPUS` a machine, whose machine rows are their means."""
+    count = values.shape[1] // GPUS
+    means = values.reshape(len(METRICS), count, GPUS, -1).mean(axis=2)
+    block = block_of(means, metrics=METRICS, **given)
+    if not gpus:
+        return block
+    of, which = np.repeat(np.arange(count), GPUS), np.tile(np.arange(GPUS), count)
+    return replace(block, gpu_panel=Panel("gpu", METRICS, of, which, values, np.isfinite(values)))
+
+
+@pytest.mark.parametrize(("odd", "names"), [(1, ["m005"]), (2, []), (GPUS, [])])
+def test_a_stage_may_be_part_of_a_machine_but_one_gpu_alone_is_none(
+    odd: int, names: list[str]
+) -> None:
+    values = healthy(8 * GPUS, 900)
+    share = np.array([1.0, 1.0, 0.9, 0.7, 1.0, 0.6])[:, None, None]
+    values[:, 5 * GPUS : 5 * GPUS + odd] *= share
+    assert opened(detector().update(per_gpu(values))) == names
+
+
+def test_a_spare_may_join_after_the_gpus_are_told_of_no_more() -> None:
+    one = detector()
+    values = healthy(5 * GPUS, 400)
+    for gpu in range(4 * GPUS, 5 * GPUS):
+        idles(values, gpu)
+    one.update(per_gpu(values))
+    assert one.trust.state["spare"].tolist() == [False] * 4 + [True]
+    rest = tuple(machine_names(5)[i] for i in (0, 1, 2, 4))
+    later = healthy(4 * GPUS, 200, seed=1)
+    start_ns = START_NS + 400 * SECOND
+    block = per_gpu(later, gpus=False, machines=rest, roster=1, start_ns=start_ns)
+    assert one.update(block) == []
+    assert not one.trust.state["spare"].any()

@@ -139,6 +139,14 @@ def test_profiling_zeros_beside_real_power_are_missing() -> None:
     assert np.isfinite(left[[CPU, POWER], 2]).all()
 
 
+def test_the_drivers_own_fields_go_on_when_profiling_pauses() -> None:
+    metrics = (*METRICS[:2], "gpu_memory_copy_ratio", *METRICS[2:])
+    values = np.insert(zeroed(power=1.0), 2, healthy(40)[SM], axis=0)
+    left = masked(values, metrics=metrics)
+    assert np.isnan(left[3:, 2, 20:]).all()
+    assert np.isfinite(left[:3, 2]).all()
+
+
 def test_zeros_of_a_machine_without_power_are_real() -> None:
     values = zeroed(power=0.2)
     assert np.array_equal(masked(values), values)
