@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detect.fuse import EFFORT, Fusion
+from detect.fuse import EFFORT, LONG_REST_SECONDS, Fusion
+from detect.load import loads
 from detect.patience import Patience
 from detect.phase import SPINS, Moment
 from detect.residuals import DRIFT, FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
@@ -45,7 +46,7 @@ job, does one family of metrics, unless the job is held up or stands still.
 """
 THROTTLED = 1.4
 """Times as much of a clock below the others': nothing but a fault holds it there."""
-LONG_REST, LONG_REST_SECONDS = 1.4, 120.0
+STALL, STALL_SECONDS = 1.4, 120.0
 """More of it in a job that has stood still for so long: one kind of metric is enough then."""
 FAR = 2.0
 """Times `FULL` from which a lasting difference may: no healthy machine lies so far apart."""
@@ -55,7 +56,9 @@ HEAT_MOST = 1.0
 allocator decides, and from a power that was always another, which the model of the GPUs decides:
 alone they name nobody."""
 MAX_STEP_SECONDS = np.array([6.0, 6.0, 6.0, 10.0, 6.0])
-"""No sample counts for longer, by test, however rare they are: some must agree."""
+MAX_STEP_SHARE = 0.4
+"""No sample counts for longer, by test, or than this share of the time between two, however rare
+they are: some must agree."""
 LINGERS, LINGERS_FROM, LINGERS_TO = 0.25, 15.0, 60.0
 """What counts of more work than the peers' while these rest, between so many seconds. One long
 step is no fault: who lingers in every step is odd in each, whom the job waits for at last, then.
@@ -63,6 +66,14 @@ step is no fault: who lingers in every step is odd in each, whom the job waits f
 REMEMBERED = 0.15
 """What counts of a change just after a rest."""
 EXCURSION_SECONDS = 3.0
+CALM_SECONDS = 120.0
+"""So long the job must have gone on as usual for what a host is like to count as before."""
+ODD_BEFORE = 0.35
+"""Evidence from a host from which it was odd then."""
+LESS_LOAD = 0.5
+"""What counts of less load than the peers'."""
+BUSIER = 0.5
+"""What counts of more work than the peers' while the job goes on as usual: nobody waits for it."""
 RUNNING = Moment()
 
 
@@ -76,6 +87,8 @@ class EvidenceSums:
         self.state.add("total", "mr", 0.0, (TESTS,), dtype=np.float32)
         self.state.add("echo", "mr", 0.0, dtype=np.float32)
         self.state.add("seen", "m", False, dtype=np.bool_)
+        self.state.add("odd_before", "r", False, dtype=np.bool_)
+        self._calm_seconds = 0.0
         self.patience = Patience(self.state)
         self.machine: NDArray[np.int64] = np.zeros(0, np.int64)
         """Whose each row is."""
@@ -85,6 +98,7 @@ class EvidenceSums:
         self._low: Array = np.zeros(0, np.float32)
         self._high: Array = np.zeros(0, np.float32)
         self._lingers: Array = np.zeros(0, np.float32)
+        self._busier: Array = np.zeros(0, np.float32)
         self.fusion = Fusion()
 
     def reindex(
@@ -106,10 +120,14 @@ class EvidenceSums:
         scales = [self.scale(m) for m in metrics]
         self._low = np.array([s.low_counts - 1.0 for s in scales], np.float32)
         families = [self.family(m) for m in metrics]
-        # A clock above the others' holds nobody up.
-        self._high = np.array([f != "clock" for f in families], np.float32)
+        load = loads(metrics, families)
+        self._low[load] = LESS_LOAD - 1.0
+        # A clock above the others' holds nobody up, nor is more load a fault.
+        calm = [f == "clock" or one for f, one in zip(families, load, strict=True)]
+        self._high = np.array([not one for one in calm], np.float32)
         works = [f in WORK and m not in SPINS for f, m in zip(families, metrics, strict=True)]
         self._lingers = np.where(works, np.float32(LINGERS), self._high)
+        self._busier = np.where(works, np.float32(BUSIER), self._high)
         most = np.full((TESTS, len(metrics)), np.inf, np.float32)
         most[:, [f in FILLS for f in families]] = HEAT_MOST
         most[LEVEL, [f == "power" for f in families]] = HEAT_MOST
@@ -133,7 +151,8 @@ class EvidenceSums:
 
         Of it ``moment.past`` is owed to a short past, which the level test does not compare with.
         """
-        seconds = np.minimum(tick_seconds, MAX_STEP_SECONDS).tolist()
+        most = np.maximum(MAX_STEP_SECONDS, MAX_STEP_SHARE * tick_seconds)
+        seconds = np.minimum(tick_seconds, most).tolist()
         seen = self.state["seen"]
         if not seen.all():
             self.state["seen"] = seen | r.valid.any(axis=1)
@@ -151,9 +170,12 @@ class EvidenceSums:
         steps = change * self.patience.for_wanderers() if moment.idle else change
         weights = {LEVEL: (r.valid, level), SHAPE: (changes, change)}
         cap = HELD_UP_CAP if moment.held_up or moment.idle else CAP
-        if moment.rest_seconds >= LONG_REST_SECONDS:
-            cap = cap * LONG_REST
+        if moment.rest_seconds >= STALL_SECONDS:
+            cap = cap * STALL
         lingers = LINGERS_FROM < moment.rest_seconds <= LINGERS_TO
+        high = self._high if moment.idle or moment.held_up else self._busier
+        waits = moment.slower_seconds > 0 or moment.rest_seconds > LONG_REST_SECONDS
+        self._calm_seconds = 0.0 if waits else self._calm_seconds + tick_seconds
         self._follow_echo(r, size[FAST], tick_seconds)
         # Nothing happens to a cell without evidence that looks as usual, as most do.
         moves |= self.state["total"] != 0
@@ -161,8 +183,8 @@ class EvidenceSums:
             cells = np.flatnonzero(moving)
             if cells.size:
                 known, weight = weights.get(test, (changes, steps))
-                high = self._lingers if lingers and test in (FAST, SLOW) else self._high
-                self._add(r, test, cells, known, weight, high, seconds[test], float(cap[test]))
+                above = self._lingers if lingers and test in (FAST, SLOW) else high
+                self._add(r, test, cells, known, weight, above, seconds[test], float(cap[test]))
         self.patience.step(r, float(START[SLOW]), tick_seconds, trust, moment.idle)
 
     def _has_other_work(self, apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -260,7 +282,11 @@ class EvidenceSums:
         strength = self.strength(rows)
         change, shape = _most(strength[:SHAPE]), strength[SHAPE]
         strongest[:, rows] = np.maximum(change, shape)
-        score[rows] = self.fusion.score(change, shape, gone[rows], moment)
+        before = self.state["odd_before"]
+        score[rows], host = self.fusion.score(change, shape, gone[rows], moment, before[rows])
+        if self._calm_seconds >= CALM_SECONDS:
+            before.fill(False)
+            before[rows] = host >= ODD_BEFORE
         return strongest, score
 
     def _odd_rows(self) -> Rows:
@@ -293,7 +319,7 @@ class EvidenceSums:
 
         ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
         """
-        return self.fusion.score(_most(strength[:SHAPE]), strength[SHAPE], gone, moment)
+        return self.fusion.score(_most(strength[:SHAPE]), strength[SHAPE], gone, moment)[0]
 
     def excursions(self) -> NDArray[np.bool_]:
         """Cells in the middle of an excursion, ``bool [M, R]``."""
@@ -305,12 +331,17 @@ class EvidenceSums:
 
     def snapshot(self) -> dict[str, Any]:
         """State tree."""
-        return {"panel": self.state.snapshot(), "patience": self.patience.snapshot()}
+        return {
+            "panel": self.state.snapshot(),
+            "patience": self.patience.snapshot(),
+            "calm_seconds": self._calm_seconds,
+        }
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
         self.state.restore(tree["panel"])
         self.patience.restore(tree["patience"])
+        self._calm_seconds = tree["calm_seconds"]
         self._configure()
 
 

@@ -20,7 +20,7 @@ from ingest.catalogue import Catalogue
 from ingest.ticks import Panel, TickBlock
 from models.evidence_model import EvidenceModel
 
-STATE_VERSION = 9
+STATE_VERSION = 10
 SUSPECT_SHARE = 0.3
 MAX_FRAMES = 4096
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from detect.load import UNKNOWN
 from detect.phase import Moment
 from models.evidence_model import HOST_FAMILIES
 
@@ -19,10 +20,13 @@ Mask = NDArray[np.bool_]
 
 ALIKE_FAMILY = {"thermal": "power"}
 HOST_ALONE = 0.8
-HOST_HELD_UP = 2.5
+HOST_HELD_UP = 3.0
 HOST_SECONDS = 150.0
-"""Most evidence from the host beyond what the work shows; once the job is held up, one more for
-so many seconds of that, up to the second."""
+LONG_REST_SECONDS = 60.0
+"""Most evidence from the host beyond what the work shows; once the job is held up, or stands still
+for longer than to save its state, one more for so many seconds of that, up to the second."""
+HOST_OF_WAITING = 2.0
+"""Times as much then of what the host of one shows that was not odd before."""
 USUAL_FAMILIES = 5.0
 MOST_PER_FAMILY = 1.5
 STEP_MOST = 2.0
@@ -74,7 +78,7 @@ class Fusion:
             return
         reported = np.logical_or.reduceat(seen[self._by_family], self._starts)
         # Metrics without a family that anybody knows, see `detect.panel`.
-        self._strange = np.array([f.startswith("other:") for f in self.families], np.bool_)
+        self._strange = np.array([f.startswith(UNKNOWN) for f in self.families], np.bool_)
         if not (reported & ~self._host & ~self._strange).any():
             # Where nothing else is reported they are the work.
             self._strange[:] = False
@@ -102,30 +106,42 @@ class Fusion:
             kinds += apart[metrics].any(axis=0)
         return np.asarray(kinds >= ROLE_FAMILIES)
 
-    def score(self, strongest: Cells, shape: Cells, gone: Mask | bool, moment: Moment) -> Cells:
-        """``[R]``, higher is worse, from the strongest test but the shape's and from that,
-        ``[M, R]`` each; the first is overwritten.
+    def score(
+        self,
+        strongest: Cells,
+        shape: Cells,
+        gone: Mask | bool,
+        moment: Moment,
+        odd_before: Mask | bool = False,
+    ) -> tuple[Cells, Cells]:
+        """``[R]``, higher is worse, and what of it the host shows by itself, from the strongest
+        test but the shape's and from that, ``[M, R]`` each; the first is overwritten.
 
-        ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows.
+        ``gone`` ``bool [R]``: rows that have lost the job's process, which their host shows;
+        ``odd_before``: whose host was odd before the job became slower, or stood still.
         """
         if not self.families:
-            return np.zeros(strongest.shape[1])
+            nothing = np.zeros(strongest.shape[1])
+            return nothing, nothing
         for m in self._beside.tolist():
             np.maximum(strongest[m], shape[m], out=strongest[m])
         by_family = np.maximum.reduceat(strongest[self._by_family], self._starts, axis=0)
         step = np.minimum(shape[self._of_work].max(axis=0, initial=0.0), STEP_MOST)
-        host = by_family[self._host].sum(axis=0)
+        host = alone = by_family[self._host].sum(axis=0)
         rest = by_family[self._work].sum(axis=0) + step
-        if self._host_only:
-            return np.asarray(host + rest)
-        rest *= self._weight
         # A busy host that holds up nothing else is somebody's cron job.
-        most = HOST_ALONE
+        waited = moment.rest_seconds - LONG_REST_SECONDS
         if moment.held_up:
+            waited = max(waited, moment.slower_seconds)
+        if waited > 0:
             # What began long before holds nobody up now.
-            most = min(HOST_ALONE + moment.slower_seconds / HOST_SECONDS, HOST_HELD_UP)
-        host += np.minimum(by_family[self._strange].sum(axis=0), HOST_ALONE)
+            host = host * np.where(odd_before, 1.0, HOST_OF_WAITING)
+        if self._host_only:
+            return np.asarray(host + rest), alone
+        rest *= self._weight
+        most = min(HOST_ALONE + max(waited, 0.0) / HOST_SECONDS, HOST_HELD_UP)
+        host = host + np.minimum(by_family[self._strange].sum(axis=0), HOST_ALONE)
         if not moment.idle:
             # No job goes on without one of its processes.
             gone = gone & (rest >= HALF_SEEN)
-        return np.asarray(rest + np.where(gone, host, np.minimum(host, most + rest)))
+        return np.asarray(rest + np.where(gone, host, np.minimum(host, most + rest))), alone

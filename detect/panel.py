@@ -11,6 +11,7 @@ from detect.accumulate import FULL, EvidenceSums
 from detect.averages import follow
 from detect.events import ERRORS, Events
 from detect.fuse import EFFORT
+from detect.load import UNKNOWN, LoadModel
 from detect.phase import Moment
 from detect.residuals import FAST, SCALE_END, PeerResiduals, Residuals
 from detect.state import PanelState
@@ -33,6 +34,9 @@ SMOOTH = frozenset(
 LIFE = frozenset({"cpu", "host_memory", "memory", "clock"})
 GONE = 0.4
 LEAST_LIFE = 0.1
+BACK_HALF_LIFE_SECONDS = 1800.0
+COME_BACK = 0.1
+"""Share of the rows, or two of few, that came back within so long, from which that is usual."""
 DEAD = 0.25
 ALIKE, MOST_ALIKE = 0.6, 0.7
 DEAD_SHARE = 0.1
@@ -53,7 +57,7 @@ class PanelEvidence:
         def family(metric: str) -> str:
             known = catalogue.metric(metric)
             # Unknown metrics are strangers to each other: each is its own witness.
-            return known.family if known.family != "other" else f"other:{metric}"
+            return known.family if known.family != "other" else f"{UNKNOWN}{metric}"
 
         def scale(metric: str) -> MetricScale:
             return model.scale(metric, catalogue.metric(metric).family)
@@ -78,6 +82,7 @@ class PanelEvidence:
         self.faults = TelemetryFaults(family, scope)
         self.work = WhoWorks(family, scope)
         """Who takes part; followed in a panel of machines only."""
+        self.load = LoadModel()
         self.residuals = PeerResiduals(scale, quiet, bursty)
         self.sums = EvidenceSums(scale, family)
         self.events = Events(lambda metric: catalogue.metric(metric).sticky)
@@ -95,6 +100,8 @@ class PanelEvidence:
         self.state.add("dark", "r", False, dtype=np.bool_)
         self.state.add("gone", "r", False, dtype=np.bool_)
         self.state.add("alive", "r", False, dtype=np.bool_)
+        self.state.add("lost", "r", False, dtype=np.bool_)
+        self.state.add("found", "r", 0.0)
         self._compared: NDArray[np.int64] = np.zeros(0, np.int64)
         self._errors: NDArray[np.int64] = np.zeros(0, np.int64)
         self.metrics: tuple[str, ...] = ()
@@ -159,6 +166,7 @@ class PanelEvidence:
         life = [i for i, m in enumerate(self.metrics) if self.family(m) in LIFE]
         self._life = np.array(life, np.int64)
         self.faults.reindex(self.metrics, self.rows)
+        self.load.reindex(self.metrics, [self.family(m) for m in self.metrics], self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
         self.sums.reindex(self.metrics, self.rows, panel.machine)
         self.events.reindex(tuple(panel.metrics[i] for i in self._errors.tolist()), self.rows)
@@ -169,7 +177,7 @@ class PanelEvidence:
 
     def forget(self, rows: NDArray[np.bool_]) -> None:
         """Start anew with ``rows``, ``bool [R]``."""
-        for part in (self.faults, self.residuals, self.sums, self.events, self):
+        for part in (self.faults, self.load, self.residuals, self.sums, self.events, self):
             part.state.forget(rows)
         if self._of_machines:
             self.work.state.forget(rows)
@@ -196,7 +204,8 @@ class PanelEvidence:
         x = values[self._compared]
         self.faults.mask(x, s["worst_z"], tick_seconds, of_machine)
         looks = self.residuals.looks
-        r = self.residuals.step(x, suspect | self.sums.excursions() if looks else suspect)
+        adjusted = self.load.adjusted(x, tick_seconds)
+        r = self.residuals.step(adjusted, suspect | self.sums.excursions() if looks else suspect)
         self.centre = (
             np.sinh(np.clip(r.centre, -SCALE_END, SCALE_END)) * self.residuals.state["ref"]
         )
@@ -205,7 +214,8 @@ class PanelEvidence:
         quiet = r.valid[self._writes] & (fast[self._writes] < WRITES_LITTLE_Z)
         s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
         if looks:
-            s["gone"], s["alive"] = self._signs_of_life(r)
+            gone, s["alive"] = self._signs_of_life(r)
+            s["gone"] = gone & ~self._come_back(gone, self.residuals.look_seconds)
             if self._of_machines:
                 self.work.look(r, self.residuals.state, s["raw"], s["had"])
         if moment.idle:
@@ -264,10 +274,21 @@ class PanelEvidence:
         gone = (known & low).any(axis=0)
         return gone, known.any(axis=0) & ~gone
 
+    def _come_back(self, gone: NDArray[np.bool_], seconds: float) -> bool:
+        """Whether rows that seem ``gone`` come back in this job: who is done with its part of a
+        long step (a rollout) lets its process rest, and waits.
+        """
+        s = self.state
+        back = s["lost"] & s["alive"]
+        s["found"] = np.maximum(s["found"] * 2.0 ** (-seconds / BACK_HALF_LIFE_SECONDS), back)
+        s["lost"] = gone | (s["lost"] & ~back)
+        return bool(np.count_nonzero(s["found"] >= 0.5) >= max(2.0, COME_BACK * gone.size))
+
     def snapshot(self) -> dict[str, Any]:
         """State tree; the roster comes back with the next block."""
         return {
             "faults": self.faults.snapshot(),
+            "load": self.load.state.snapshot(),
             "residuals": self.residuals.snapshot(),
             "sums": self.sums.snapshot(),
             "events": self.events.snapshot(),
@@ -278,6 +299,7 @@ class PanelEvidence:
     def restore(self, tree: dict[str, Any]) -> None:
         """Inverse of `snapshot`."""
         self.faults.restore(tree["faults"])
+        self.load.state.restore(tree["load"])
         self.residuals.restore(tree["residuals"])
         self.sums.restore(tree["sums"])
         self.events.restore(tree["events"])

@@ -182,7 +182,7 @@ class OwnPast:
         if level.shape[1] >= MANY_ROWS:
             # Roles (a first pipeline stage, data hosts) make long tails that are no faults.
             away[~enough] = 0.0
-            spread = np.maximum(spread, np.percentile(away, 90, axis=1) / 1.645)
+            spread = np.maximum(spread, np.percentile(away, 90, axis=1, method="lower") / 1.645)
         s["level_spread"] = spread
         s["role"] = self._roles(level)
 

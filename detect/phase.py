@@ -141,6 +141,9 @@ class JobPhase:
             i for i, m in enumerate(metrics) if self.family(m) == "compute" and m not in SPINS
         ]
         talk = [i for i, m in enumerate(metrics) if self.family(m) in TALKING and m not in BURSTS]
+        if not compute + talk:
+            # Machines without GPUs talk by TCP.
+            talk = [i for i, m in enumerate(metrics) if self.family(m) == "tcp"]
         self.blind = not compute + talk
         if self.blind:
             compute = [i for i, m in enumerate(metrics) if self.family(m) == "power"]

@@ -116,6 +116,11 @@ class PeerResiduals:
         """Whether the next tick is one at which what changes slowly is looked at."""
         return self._ticks % self._look_ticks == 0
 
+    @property
+    def look_seconds(self) -> float:
+        """From one such tick to the next."""
+        return self._look_ticks * self._tick_seconds
+
     def reindex(self, metrics: tuple[str, ...], rows: tuple[str, ...], tick_seconds: float) -> None:
         """Follow the roster; to be called whenever it or the tick may have changed."""
         self.state.reindex(metrics, rows)

@@ -28,7 +28,9 @@ BEFORE_SECONDS, LONG_BEFORE_SECONDS = 15.0, 60.0
 """So long before the last traffic a machine that causes the standstill may have fallen silent, or,
 if the standstill is a long one (or nothing shows the traffic), before that began."""
 AFTER_SECONDS = 20.0
-"""So long after it began. Two ticks more."""
+"""So long after it began. Some ticks more."""
+SLACK_TICKS = 3
+"""A value that is missing counts as missing when it is not bridged any more."""
 
 
 class Silence:
@@ -64,7 +66,7 @@ class Silence:
         need = max(SILENT_SECONDS, SILENT_TICKS * st.tick_seconds)
         missing = s["missing"]
         # No job goes on for long after one of its machines; one that is over waits for nobody.
-        slack = 2 * st.tick_seconds
+        slack = SLACK_TICKS * st.tick_seconds
         lower = st.phase.blind and st.phase.low_seconds == 0
         silent = missing - standstill <= (BEFORE_SECONDS + slack if lower else LONG_BEFORE_SECONDS)
         if st.phase.talks and standstill < UNSURE_STANDSTILL_SECONDS:

@@ -65,6 +65,9 @@ class TelemetryFaults:
         s.add("was_nonzero", "mr", False, dtype=np.bool_)
         s.add("still", "r", 0.0)
         self._profiled: Mask = np.zeros(0, np.bool_)
+        self._activity: Mask = np.zeros(0, np.bool_)
+        """Of the profiled, what tells of activity; all of them if nothing does."""
+        self._first = 0
         self._power: Mask = np.zeros(0, np.bool_)
         self._traffic: Mask = np.zeros(0, np.bool_)
         self._never: Mask = np.zeros(0, np.bool_)
@@ -88,6 +91,11 @@ class TelemetryFaults:
             ],
             np.bool_,
         )
+        activity = np.array([f == "compute" for f in families], np.bool_) & self._profiled
+        if not activity.any():
+            activity = self._profiled
+        self._activity = activity[self._profiled]
+        self._first = int(activity.argmax()) if activity.size else 0
         self._power = np.array([f == "power" for f in families], np.bool_)
         self._rates = np.array(
             [m.endswith("_bytes_per_second") for m in self.state.metrics], np.bool_
@@ -114,7 +122,7 @@ class TelemetryFaults:
         self._mask_impossible(x)
         zeroed = self._zeroed(x, tick_seconds, of_machine)
         if zeroed.any():
-            x[np.ix_(self._profiled, zeroed)] = np.nan
+            x[(x == 0) & self._profiled[:, None] & zeroed] = np.nan
         frozen = self._mask_frozen(x, worst_z, tick_seconds)
         self.found = Found(zeroed, frozen)
         if of_machine is not None and of_machine.frozen.any():
@@ -190,7 +198,8 @@ class TelemetryFaults:
             x[np.ix_(self._exporters[0], zeroed)] = np.nan
 
     def _zeroed(self, x: Array, tick_seconds: float, of_machine: Found | None) -> Mask:
-        """Rows ``bool [R]``: all profiling fields zero while the machine works as its peers do.
+        """Rows ``bool [R]``: activity and most profiling fields zero while the machine works as
+        its peers do.
 
         Its power tells, or where that is unknown its traffic with the others; a GPU that has
         neither shares what was found of its machine.
@@ -198,13 +207,15 @@ class TelemetryFaults:
         still, nobody = self.state["still"], np.zeros(x.shape[1], np.bool_)
         if self._profiled.sum() < 2:
             return nobody
-        # Mostly the first field alone says that no row is dark.
-        if (np.abs(x[int(self._profiled.argmax())]) > 0).all():
+        # Mostly one field alone says that no row is dark.
+        if (np.abs(x[self._first]) > 0).all():
             still.fill(0.0)
             return nobody
         fields = x[self._profiled]
-        dark = np.asarray(~(np.abs(fields) > 0).any(axis=0))
-        dark &= np.isfinite(fields).any(axis=0)
+        lights = np.abs(fields) > 0
+        # Some fields may come another way; all that tells of activity does not.
+        dark = np.asarray(2 * counts(lights, axis=0) < counts(np.isfinite(fields), axis=0))
+        dark &= ~lights[self._activity].any(axis=0)
         if not dark.any() or dark.all():
             still.fill(0.0)
             return nobody

@@ -19,6 +19,9 @@ RESTING = {"power": 0.5}
 """Share of the peers' middle up to which that is nothing,"""
 LEAST_WORK = 0.01
 """if so much of the metric's own magnitude is more."""
+AT_LEAST = 1.25
+"""Times the least that a row ever drew up to which its power may be that of rest: one that is held
+down, and still follows the job's ups and downs, works."""
 
 
 class WhoWorks:
@@ -33,6 +36,7 @@ class WhoWorks:
         self.state.add("worked", "r", False, dtype=np.bool_)
         self.state.add("aside", "r", False, dtype=np.bool_)
         self.state.add("most", "mr", -np.inf)
+        self.state.add("least", "mr", np.inf)
         self._works: list[list[int]] = []
         self._of_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
 
@@ -71,6 +75,7 @@ class WhoWorks:
         """
         s = self.state
         np.fmax(s["most"], raw, out=s["most"])
+        np.fmin(s["least"], raw, out=s["least"])
         known, busy, worked = (np.zeros(r.valid.shape[1], np.bool_) for _ in range(3))
         for metrics in self._works:
             unknown = ~known
@@ -80,7 +85,10 @@ class WhoWorks:
                 if limit >= LEAST_WORK:
                     told = r.valid[m] & unknown
                     known |= told
-                    busy |= told & (residuals["y"][FAST, m] > np.arcsinh(limit))
+                    more = residuals["y"][FAST, m] > np.arcsinh(limit)
+                    if self.family(s.metrics[m]) in RESTING:
+                        more |= raw[m] > AT_LEAST * s["least"][m]
+                    busy |= told & more
                     worked |= told & (s["most"][m] > limit * residuals["ref"][m])
         # Where most rest it is the job that does.
         s["rests"], s["works"], s["worked"] = _fewer(known & ~busy), busy, worked

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from detect.accumulate import (
+    BUSIER,
+    CALM_SECONDS,
     CAP,
     ECHO_SECONDS,
     FAR,
@@ -19,15 +21,24 @@ from detect.accumulate import (
     LINGERS,
     LINGERS_FROM,
     LINGERS_TO,
-    LONG_REST,
-    LONG_REST_SECONDS,
+    MAX_STEP_SHARE,
     REMEMBERED,
     RUNNING,
     SHAPE_LEAK_SECONDS,
+    STALL,
+    STALL_SECONDS,
     START,
     EvidenceSums,
 )
-from detect.fuse import HALF_SEEN, HOST_ALONE, HOST_HELD_UP, MOST_PER_FAMILY, STEP_MOST
+from detect.fuse import (
+    HALF_SEEN,
+    HOST_ALONE,
+    HOST_HELD_UP,
+    HOST_OF_WAITING,
+    LONG_REST_SECONDS,
+    MOST_PER_FAMILY,
+    STEP_MOST,
+)
 from detect.patience import MOST_PATIENCE, OWN_PEAKS, WANDER_MOST, WANDER_USUAL
 from detect.phase import Moment
 from detect.residuals import DRIFT, FAST, LEVEL, SHAPE, SLOW, TESTS, Residuals
@@ -90,7 +101,7 @@ def test_no_sample_adds_more_than_its_own_duration(
         # Taking back what spoke for the other direction is no growth.
         grown = np.abs(sums.state["total"]) - np.abs(before)
         assert grown.max() <= tick * trust + 1e-5
-        assert grown.max() <= 10.0 + 1e-5
+        assert grown.max() <= max(10.0, MAX_STEP_SHARE * tick) + 1e-5
 
 
 def test_a_steady_difference_adds_a_second_a_second_and_remembers_its_direction() -> None:
@@ -148,14 +159,42 @@ def test_the_other_direction_takes_back_before_it_adds() -> None:
 def test_without_a_past_only_the_level_counts() -> None:
     sums = add(fresh(), residuals(50.0, established=False), 5)
     assert (sums.state["total"][[FAST, SLOW, DRIFT, SHAPE]] == 0).all()
-    assert (sums.state["total"][LEVEL] == 5.0).all()
+    assert (sums.state["total"][LEVEL, 0] == 5.0).all()
 
 
 def test_evidence_below_the_peers_counts_as_much_more_as_the_metric_says() -> None:
     low = add(fresh(low_counts=1.5), residuals(-50.0), 4).state["total"]
-    high = add(fresh(low_counts=1.5), residuals(50.0), 4).state["total"]
+    high = add(fresh(low_counts=1.5), residuals(50.0), 4).state["total"][:, 0]
     assert low == pytest.approx(-6.0, rel=0.01)
     assert high == pytest.approx(4.0, rel=0.01)
+
+
+def test_more_work_than_the_peers_counts_half_while_nobody_waits() -> None:
+    def grown(moment: Moment, z: float = 50.0) -> float:
+        sums = fresh()
+        for _ in range(10):
+            sums.step(residuals(one(1, 2, z)), 1.0, np.ones(ROWS), moment)
+        return float(abs(sums.state["total"][FAST, 1, 2]))
+
+    assert grown(RUNNING) == pytest.approx(10.0 * BUSIER, rel=0.01)
+    assert grown(RUNNING, -50.0) == pytest.approx(10.0, rel=0.01)
+    assert grown(Moment(slower_seconds=1e3)) == pytest.approx(10.0, rel=0.01)
+    assert grown(Moment(rest_seconds=5.0)) == pytest.approx(10.0, rel=0.01)
+
+
+def test_more_load_is_no_fault_and_less_counts_half() -> None:
+    def grown(z: float, metrics: tuple[str, ...]) -> float:
+        sums = EvidenceSums(lambda _: MetricScale(), lambda m: f"other:{m}")
+        sums.reindex(metrics, tuple(f"r{i}" for i in range(ROWS)))
+        for _ in range(10):
+            sums.step(residuals(one(1, 2, z)), 1.0, np.ones(ROWS), RUNNING)
+        return float(sums.state["total"][FAST, 1, 2])
+
+    known = ("disk_latency", "disk_throughput", "queue_depth")
+    assert grown(50.0, known) == 0.0
+    assert grown(-50.0, known) == pytest.approx(-5.0, rel=0.01)
+    # Alone it is what the row achieves.
+    assert grown(50.0, ("read_iops", "disk_throughput", "bytes")) == pytest.approx(10.0, rel=0.01)
 
 
 def test_evidence_is_bounded_so_that_it_can_be_taken_back() -> None:
@@ -169,13 +208,13 @@ def test_evidence_is_bounded_so_that_it_can_be_taken_back() -> None:
 
 def test_after_a_long_rest_one_kind_of_metric_is_enough() -> None:
     most = {}
-    for seconds in (LONG_REST_SECONDS - 1.0, LONG_REST_SECONDS):
+    for seconds in (STALL_SECONDS - 1.0, STALL_SECONDS):
         sums = fresh()
         for _ in range(600):
             sums.step(residuals(one_row(50.0)), 1.0, np.ones(ROWS), Moment(rest_seconds=seconds))
         most[seconds] = sums.strength()[FAST].max() / HELD_UP_CAP[FAST]
-    assert list(most.values()) == pytest.approx([1.0, LONG_REST], rel=0.01)
-    assert LONG_REST > 1.0
+    assert list(most.values()) == pytest.approx([1.0, STALL], rel=0.01)
+    assert STALL > 1.0
 
 
 def test_a_clock_above_the_others_is_no_evidence() -> None:
@@ -418,6 +457,49 @@ def test_the_host_counts_more_the_longer_the_job_is_held_up() -> None:
     assert scores[-1] == pytest.approx(HOST_HELD_UP)
 
 
+def test_a_host_counts_more_in_a_long_standstill_and_twice_if_it_was_not_odd_before() -> None:
+    sums = panel_of(*WIDE, *HOST_FAMILIES)
+    full = np.zeros((len(WIDE) + len(HOST_FAMILIES), 1))
+    full[len(WIDE)] = 1.5
+
+    def score(rest: float, *, odd_before: bool) -> float:
+        before = np.array([odd_before])
+        moment = Moment(rest_seconds=rest)
+        return float(
+            sums.fusion.score(full.copy(), 0 * full, np.zeros(1, np.bool_), moment, before)[0][0]
+        )
+
+    assert score(LONG_REST_SECONDS, odd_before=False) == pytest.approx(HOST_ALONE)
+    later = [score(LONG_REST_SECONDS + s, odd_before=False) for s in (30.0, 120.0, 1e4)]
+    assert later == sorted(set(later))
+    assert later[-1] == pytest.approx(HOST_OF_WAITING * 1.5)
+    assert score(1e4, odd_before=True) == pytest.approx(1.5)
+
+
+def test_who_was_odd_before_the_job_became_slower_is_remembered_while_it_is() -> None:
+    metrics = ("cpu", *WIDE)
+    sums = panel_of(*metrics)
+    z = np.zeros((TESTS, len(metrics), 1))
+    z[FAST, 0] = 50.0
+    r = Residuals(
+        z.astype(np.float32), np.ones(z.shape[1:], bool), np.ones(z.shape[1:], bool), z[0, :, 0]
+    )
+    nobody = np.zeros(1, np.bool_)
+
+    def run(ticks: int, moment: Moment) -> bool:
+        for _ in range(ticks):
+            sums.step(r, 1.0, np.ones(1), moment)
+            sums.judge(nobody, moment)
+        return bool(sums.state["odd_before"][0])
+
+    assert not run(5, RUNNING)
+    assert not run(int(CALM_SECONDS), Moment(slower_seconds=50.0))
+    assert not run(int(CALM_SECONDS) - 1, RUNNING)
+    assert run(1, RUNNING)
+    z[:] = 0.0
+    assert run(3, Moment(slower_seconds=50.0))
+
+
 def test_where_only_hosts_are_watched_they_count_in_full() -> None:
     alone = dict.fromkeys(HOST_FAMILIES, 0.9)
     assert fused(HOST_FAMILIES, alone) == pytest.approx(4 * 0.9)
@@ -473,8 +555,8 @@ def test_a_short_past_is_no_reason_to_distrust_the_level() -> None:
     sums = fresh()
     for _ in range(10):
         sums.step(residuals(50.0), 1.0, np.full(ROWS, 0.5), Moment(past=0.5))
-    assert sums.state["total"][LEVEL] == pytest.approx(10.0)
-    assert sums.state["total"][DRIFT] == pytest.approx(5.0)
+    assert sums.state["total"][LEVEL, 0] == pytest.approx(10.0)
+    assert sums.state["total"][DRIFT, 0] == pytest.approx(5.0)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
