@@ -56,7 +56,7 @@ HEAT_MOST = 1.0
 allocator decides, and from a power that was always another, which the model of the GPUs decides:
 alone they name nobody."""
 MAX_STEP_SECONDS = np.array([6.0, 6.0, 6.0, 10.0, 6.0])
-MAX_STEP_SHARE = 0.4
+MAX_STEP_SHARE = 0.3
 """No sample counts for longer, by test, or than this share of the time between two, however rare
 they are: some must agree."""
 LINGERS, LINGERS_FROM, LINGERS_TO = 0.25, 15.0, 60.0

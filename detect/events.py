@@ -51,7 +51,8 @@ ALONE = 0.5
 """Most that an event adds beyond what the values show,"""
 COINCIDES = 3.0
 COINCIDES_SECONDS = 60.0
-"""unless the job began to run slower within so many seconds of it: then it counts so much more."""
+"""unless the job began to run slower, or stopped, within so many seconds of it: then it counts so
+much, and does not fade while that lasts."""
 MANY = 0.3
 """Share of the rows from which an event is the job's (its processes were killed)."""
 
@@ -117,10 +118,12 @@ class Events:
         storm *= ((storm > 0).mean(axis=1, keepdims=True) <= many) * (self._weight > 0)
         lately += storm
         most = score + ALONE + storm.max(axis=0)
-        if moment.held_up:
-            began = moment.slower_seconds + moment.noticed_seconds
+        if moment.held_up or moment.stalled:
+            began = moment.rest_seconds
+            if not moment.stalled:
+                began = moment.slower_seconds + moment.noticed_seconds
             coincides = (lately > 0) & (np.abs(ago - began) <= COINCIDES_SECONDS)
-            lately *= np.where(coincides, COINCIDES, 1.0)
+            lately = np.where(coincides, np.maximum(COINCIDES * self._weight, lately), lately)
             most = np.where(coincides.any(axis=0), np.inf, most)
         return np.asarray(np.minimum(lately.max(axis=0), most))
 

@@ -130,16 +130,16 @@ class Fusion:
         host = alone = by_family[self._host].sum(axis=0)
         rest = by_family[self._work].sum(axis=0) + step
         # A busy host that holds up nothing else is somebody's cron job.
-        waited = moment.rest_seconds - LONG_REST_SECONDS
-        if moment.held_up:
-            waited = max(waited, moment.slower_seconds)
+        waited = moment.slower_seconds if moment.held_up else 0.0
+        if moment.stalled:
+            waited = max(waited, moment.rest_seconds - LONG_REST_SECONDS)
         if waited > 0:
             # What began long before holds nobody up now.
             host = host * np.where(odd_before, 1.0, HOST_OF_WAITING)
         if self._host_only:
             return np.asarray(host + rest), alone
         rest *= self._weight
-        most = min(HOST_ALONE + max(waited, 0.0) / HOST_SECONDS, HOST_HELD_UP)
+        most = min(HOST_ALONE + waited / HOST_SECONDS, HOST_HELD_UP)
         host = host + np.minimum(by_family[self._strange].sum(axis=0), HOST_ALONE)
         if not moment.idle:
             # No job goes on without one of its processes.

@@ -37,6 +37,10 @@ LEAST_LIFE = 0.1
 BACK_HALF_LIFE_SECONDS = 1800.0
 COME_BACK = 0.1
 """Share of the rows, or two of few, that came back within so long, from which that is usual."""
+SPINNING, SPINNING_ROWS, SPINNING_SHARE = 0.3, 4, 0.9
+"""Activity, number of rows and share of all others but one from which they spin alike,"""
+SPINS_ALIKE, STUCK = 0.03, 0.92
+"""within so much of their middle, and share of that below which one does not."""
 DEAD = 0.25
 ALIKE, MOST_ALIKE = 0.6, 0.7
 DEAD_SHARE = 0.1
@@ -114,6 +118,7 @@ class PanelEvidence:
         self._of_machines = True
         self._writes: NDArray[np.int64] = np.zeros(0, np.int64)
         self._life: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._activity: NDArray[np.int64] = np.zeros(0, np.int64)
 
     @property
     def score(self) -> Array:
@@ -165,6 +170,8 @@ class PanelEvidence:
         self._writes = np.array([i for i, m in enumerate(self.metrics) if m in WRITES], np.int64)
         life = [i for i, m in enumerate(self.metrics) if self.family(m) in LIFE]
         self._life = np.array(life, np.int64)
+        activity = [i for i, m in enumerate(self.metrics) if self.family(m) == "compute"]
+        self._activity = np.array(activity, np.int64)
         self.faults.reindex(self.metrics, self.rows)
         self.load.reindex(self.metrics, [self.family(m) for m in self.metrics], self.rows)
         self.residuals.reindex(self.metrics, self.rows, tick_seconds)
@@ -219,7 +226,10 @@ class PanelEvidence:
             if self._of_machines:
                 self.work.look(r, self.residuals.state, s["raw"], s["had"])
         if moment.idle:
-            np.minimum(fast, -FULL[FAST], out=fast, where=self._dead(r))
+            odd = self._dead(r)
+            if moment.stalled:
+                odd |= self._stuck(r)
+            np.minimum(fast, -FULL[FAST], out=fast, where=odd)
         s["worst_z"] = np.abs(fast).max(axis=0, initial=0.0)
         self.sums.step(r, tick_seconds, trust, moment)
         self.strength, score = self.sums.judge(s["gone"], moment)
@@ -251,6 +261,24 @@ class PanelEvidence:
             if np.count_nonzero(low) <= max(1, DEAD_SHARE * rows) and alike >= MOST_ALIKE * rows:
                 dead[m] = low & r.established[m]
         return dead
+
+    def _stuck(self, r: Residuals) -> NDArray[np.bool_]:
+        """Cells ``bool [M, R]`` of the one row that is less active while all others spin alike.
+
+        The usual noise is that of work; machines that only wait for one another have none.
+        """
+        stuck = np.zeros(r.valid.shape, np.bool_)
+        for m in self._activity.tolist():
+            valid, share = r.valid[m], np.sinh(self.residuals.state["y"][FAST, m])
+            rows = np.count_nonzero(valid)
+            if rows < SPINNING_ROWS or self.centre[m] < SPINNING:
+                continue
+            centre = float(np.median(share[valid]))
+            alike = np.count_nonzero(np.abs(share[valid] - centre) < SPINS_ALIKE * centre)
+            low = valid & (share < STUCK * centre)
+            if alike >= SPINNING_SHARE * (rows - 1) and np.count_nonzero(low) == 1:
+                stuck[m] = low & r.established[m]
+        return stuck
 
     def _dark(self, here: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Rows that miss much of what they had before, ``bool [R]``."""

@@ -57,6 +57,8 @@ GATHER_SECONDS = 30.0
 """Work after a new start before which some may not have joined, for `START_SECONDS` at most."""
 OVER = 0.4
 """When spinning is down to this share, and so is a sign of the processes, the job is over."""
+STILL_HELD = 0.9
+"""Share of the usual memory in use from which the processes are all there, and only wait."""
 ASLEEP = 0.005
 """Activity (0..1) of a GPU that nobody uses, where nothing else tells of the processes."""
 ASLEEP_POWER = 0.45
@@ -68,12 +70,13 @@ BURSTS = frozenset({"pfc_tx_packets_per_second", "pfc_rx_packets_per_second"})
 class Moment:
     """What the job does just now, as far as it bears on all evidence alike.
 
-    ``rest_seconds``: so long it has rested. ``back``: it did a moment ago, and means still tell of
-    that. ``past``: see `JobPhase.past`. ``slower_seconds``: so long it has run slower than it used
-    to, seen ``noticed_seconds`` after it began.
+    ``rest_seconds``: so long it has rested, ``stalled``: longer than usual. ``back``: it did a
+    moment ago, and means still tell of that. ``past``: see `JobPhase.past`. ``slower_seconds``: so
+    long it has run slower than it used to, seen ``noticed_seconds`` after it began.
     """
 
     rest_seconds: float = 0.0
+    stalled: bool = False
     back: bool = False
     past: float = 1.0
     slower_seconds: float = 0.0
@@ -179,6 +182,7 @@ class JobPhase:
         works = max(_known(now[:n]), default=0.0) >= LEAST_COMPUTE
         self.worked |= self.blind or works or max(_known(now[n:k]), default=0.0) >= LEAST_TALK
         spins, process = _known(share[k : k + self._spins]), _known(share[k + self._spins :])
+        held = _known(share[k + self._active :])
         # Less power for no less activity: they wait.
         active = _known(share[k : k + self._active])
         waiting = max(active, default=0.0) >= SPINNING
@@ -189,7 +193,7 @@ class JobPhase:
         self.over = bool(spins or process)
         self.over &= max(spins, default=0.0) < OVER
         if process:
-            self.over &= min(process) < OVER
+            self.over &= min(process) < OVER and max(held, default=0.0) < STILL_HELD
         else:
             # Waiting without spinning looks alike, but a process that lives leaves a trace.
             self.over &= max(_known(now[k : k + self._spins]), default=0.0) < ASLEEP
@@ -204,10 +208,18 @@ class JobPhase:
     @property
     def moment(self) -> Moment:
         """As the last tick left it."""
-        back = self.name == "running" and self.back_seconds < BACK_SECONDS
+        name = self.name
+        back = name == "running" and self.back_seconds < BACK_SECONDS
         # Less power alone is no less progress.
         slower = 0.0 if self.blind else self.pace.slower_seconds
-        return Moment(self.low_seconds, back, self.past, slower, self.pace.noticed_seconds)
+        return Moment(
+            rest_seconds=self.low_seconds,
+            stalled=name == "stalled",
+            back=back,
+            past=self.past,
+            slower_seconds=slower,
+            noticed_seconds=self.pace.noticed_seconds,
+        )
 
     def _follow(self, tick_seconds: float) -> None:
         low = max(self.compute, self.talk) < LOW
