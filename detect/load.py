@@ -22,10 +22,22 @@ Array = NDArray[np.float64]
 UNKNOWN = "other:"
 """Families of metrics that the catalogue does not know begin so; see `detect.panel`."""
 LOADS = frozenset(
-    {"bandwidth", "bw", "bytes", "iops", "ops", "operations", "qps", "reads", "requests", "rps"}
-    | {"throughput", "tps", "writes"}
+    {
+        "bandwidth",
+        "bw",
+        "iops",
+        "ops",
+        "operations",
+        "qps",
+        "reads",
+        "requests",
+        "rps",
+        "throughput",
+    }
+    | {"tps", "writes"}
 )
-"""Words in the name of a metric that says how much is asked of a row."""
+RATES = frozenset({"per", "persec", "ps", "rate", "s", "sec", "second"})
+"""Words in the name of a metric that says how much is asked of a row; so does a rate of bytes."""
 USUAL_SECONDS = 600.0
 """A row's usual distance from its peers is followed over so long,"""
 SLOPE_SECONDS = 1800.0
@@ -42,11 +54,13 @@ LEAST_SPREAD = 5.0
 def loads(metrics: Sequence[str], families: Sequence[str]) -> list[bool]:
     """Which ``metrics`` are the load of the other unknown ones; none if there are no others."""
     unknown = [f.startswith(UNKNOWN) for f in families]
-    load = [
-        u and not LOADS.isdisjoint(re.split(r"[^a-z0-9]+", m.lower()))
-        for u, m in zip(unknown, metrics, strict=True)
-    ]
+    load = [u and _is_load(m) for u, m in zip(unknown, metrics, strict=True)]
     return load if sum(load) < sum(unknown) else [False] * len(load)
+
+
+def _is_load(metric: str) -> bool:
+    words = set(re.split(r"[^a-z0-9]+", metric.lower()))
+    return bool(words & LOADS) or ("bytes" in words and bool(words & RATES))
 
 
 class LoadModel:

@@ -43,6 +43,7 @@ def learned(seed: int = 1) -> LoadModel:
         (("await", "Write.IOPS", "queue"), [False, True, False]),
         (("avg_rsp_us", "bw"), [False, True]),
         (("opsx", "latency"), [False, False]),
+        (("cache_bytes", "read_bytes_per_sec", "latency"), [False, True, False]),
         # Where nothing else is known it is no load but what the row achieves.
         (("tokens_throughput",), [False]),
     ],

@@ -194,7 +194,7 @@ def test_more_load_is_no_fault_and_less_counts_half() -> None:
     assert grown(50.0, known) == 0.0
     assert grown(-50.0, known) == pytest.approx(-5.0, rel=0.01)
     # Alone it is what the row achieves.
-    assert grown(50.0, ("read_iops", "disk_throughput", "bytes")) == pytest.approx(10.0, rel=0.01)
+    assert grown(50.0, ("read_iops", "disk_throughput", "bw")) == pytest.approx(10.0, rel=0.01)
 
 
 def test_evidence_is_bounded_so_that_it_can_be_taken_back() -> None:
