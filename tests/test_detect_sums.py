@@ -464,7 +464,7 @@ def test_a_host_counts_more_in_a_long_standstill_and_twice_if_it_was_not_odd_bef
 
     def score(rest: float, *, odd_before: bool) -> float:
         before = np.array([odd_before])
-        moment = Moment(rest_seconds=rest)
+        moment = Moment(rest_seconds=rest, stalled=True)
         return float(
             sums.fusion.score(full.copy(), 0 * full, np.zeros(1, np.bool_), moment, before)[0][0]
         )
