@@ -222,7 +222,7 @@ class PanelEvidence:
         s["writes_little"] = quiet.all(axis=0) & bool(self._writes.size)
         if looks:
             gone, s["alive"] = self._signs_of_life(r)
-            s["gone"] = gone & ~self._come_back(gone, self.residuals.look_seconds)
+            s["gone"] = gone & (not self._come_back(gone, self.residuals.look_seconds))
             if self._of_machines:
                 self.work.look(r, self.residuals.state, s["raw"], s["had"])
         if moment.idle:
