@@ -161,7 +161,7 @@ class JobPhase:
     def step(self, centre: Array, tick_seconds: float) -> None:
         """``centre`` ``[M]``: the peers' fast centre in canonical units (NaN = unknown)."""
         self.run_seconds += tick_seconds
-        if not self._compute.size + self._talk.size:
+        if not self.metered:
             return
         gain = max(tick_seconds / REFERENCE_SECONDS, tick_seconds / self.run_seconds)
         # The usual level rises at once and falls slowly: an idle phase is no new normal.
@@ -278,6 +278,11 @@ class JobPhase:
     def talks(self) -> bool:
         """Whether traffic between the machines is known, so that `gap_seconds` tells of it."""
         return bool(self._talk.size)
+
+    @property
+    def metered(self) -> bool:
+        """Whether anything, and be it power, shows what the job does."""
+        return bool(self._compute.size + self._talk.size)
 
     @property
     def past(self) -> float:

@@ -22,7 +22,8 @@ ASIDE = 0.15
 FIRST_IDLE = (0.5, 0.6)
 LATER_IDLE = 0.9
 LATE_FIRST_IDLE = 0.7
-BLIND = 0.6
+BLIND, BY_POWER = 0.6, 0.85
+"""Where nothing shows what the job does, or its power alone."""
 SLOWER = 1.5
 STALLED = 1.5
 GONE = 1.5
@@ -130,7 +131,7 @@ class Trust:
             # Somebody holds it up; who is odd now is more likely to.
             general *= SLOWER
         if phase.blind:
-            general *= BLIND
+            general *= BY_POWER if phase.metered else BLIND
         trust = general * self._at_rest(phase, signs)
         excused = (seconds > 0) & (seconds < WRITING_LIMIT_SECONDS)
         trust = np.where(excused, np.minimum(WRITING, trust), trust)

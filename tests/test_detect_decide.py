@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from detect.decide import (
     COMPANION,
     GRACE_SECONDS,
+    LASTING_SECONDS,
     UNDETERMINED_SECONDS,
     UNEXPLAINED,
     Decision,
@@ -160,6 +161,22 @@ def test_two_that_became_odd_together_for_a_moment_are_not_told() -> None:
     assert scene.passes(int(UNDETERMINED_SECONDS) - 5) == []
     scene.level[:] = 0.0
     assert scene.passes(300) == []
+
+
+def test_two_that_became_odd_together_and_stay_so_are_named_one_by_one_in_the_end() -> None:
+    scene = Scene(12)
+    scene.level[[2, 9]] = (1.0 + UNEXPLAINED) / 2
+    before = scene.passes(int(LASTING_SECONDS))
+    assert [(c.kind, c.alert.verdict, c.alert.pages) for c in before] == [
+        ("opened", "undetermined", False)
+    ]
+    changes = scene.passes(1)
+    assert told([c for c in changes if c.kind == "opened"]) == [
+        ("opened", "machine", ("m002",)),
+        ("opened", "machine", ("m009",)),
+    ]
+    assert named(scene) == {"m002", "m009"}
+    assert LASTING_SECONDS == 600.0
 
 
 @pytest.mark.parametrize("lastingly", [True, False])

@@ -176,11 +176,42 @@ def added_while_slower(seconds: float, event_ago: int) -> float:
 
 def test_an_event_at_which_the_job_became_slower_counts_for_more() -> None:
     ago = round(HELD_UP_SECONDS + NOTICED_SECONDS)
-    expected = COINCIDES * np.exp(-ago / FADE_SECONDS)
-    assert added_while_slower(HELD_UP_SECONDS, ago) == pytest.approx(expected)
-    assert expected > 2 * ALONE
+    assert added_while_slower(HELD_UP_SECONDS, ago) == pytest.approx(COINCIDES)
+    assert COINCIDES > 2 * ALONE
     assert added_while_slower(0.0, ago) == ALONE
     assert added_while_slower(HELD_UP_SECONDS + 150.0, ago) == ALONE
+
+
+def added_in_a_standstill(
+    event: int, rest: int, *, rows: tuple[int, ...] = (4,), stalled: bool = True
+) -> Array:
+    """By a code so many seconds after the job stopped (before it if negative), once it has stood
+    for ``rest`` seconds: ``[R]``."""
+    events, values = fresh(), quiet(1)[:, :, 0]
+    events.step(values, ALL, START_NS, 1.0, np.zeros(ROWS), RUNNING)
+    stopped = START_NS + 1000 * SECOND
+    values[XID, list(rows)] = 79.0
+    events.step(values, ALL, stopped + event * SECOND, 1.0, np.zeros(ROWS), RUNNING)
+    moment = Moment(rest_seconds=float(rest), stalled=stalled)
+    return events.step(values, ALL, stopped + rest * SECOND, 1.0, np.zeros(ROWS), moment)
+
+
+@pytest.mark.parametrize("event", [-50, 0, 50])
+@pytest.mark.parametrize("rest", [100, 900], ids=["soon", "as long as it stands"])
+def test_a_code_that_comes_as_the_job_stops_counts_in_full_while_it_stands(
+    event: int, rest: int
+) -> None:
+    added = added_in_a_standstill(event, rest)
+    assert added.tolist() == [0, 0, 0, 0, pytest.approx(COINCIDES), 0]
+
+
+@pytest.mark.parametrize("event", [-600, -90, 90])
+def test_a_code_from_long_before_the_job_stopped_or_after_adds_little(event: int) -> None:
+    assert 0 < added_in_a_standstill(event, 100)[4] <= ALONE
+
+
+def test_a_code_in_a_rest_that_is_no_stall_adds_little() -> None:
+    assert added_in_a_standstill(0, 40, stalled=False)[4] == ALONE
 
 
 PANEL = ("gpu_power_watts", "gpu_sm_active_ratio", "gpu_xid_error", "nvlink_tx_bytes_per_second")

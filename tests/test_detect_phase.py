@@ -34,6 +34,7 @@ from detect.snapshot import decode_state, encode_state
 from detect.trust import (
     ASIDE,
     BLIND,
+    BY_POWER,
     FIRST_IDLE,
     FIRST_PATIENCE_SECONDS,
     FIRST_SAVES,
@@ -270,6 +271,47 @@ def test_a_job_that_shows_its_power_only_is_over_when_that_sleeps() -> None:
     assert job.does((0.05, 1500.0), 5) == "over"
 
 
+HOSTS = ("cpu_usage_ratio", "tcp_tx_bytes_per_second")
+
+
+def test_machines_without_gpus_show_by_their_traffic_whether_they_go_on() -> None:
+    job = Job(HOSTS)
+    assert job.does((0.6, 5e8), 900) == "running"
+    assert not job.phase.blind
+    assert job.phase.talks
+    assert job.does((0.6, 5e5), 30) == "idle"
+    assert job.does((0.6, 5e5), int(STALL_SECONDS)) == "stalled"
+    assert job.does((0.6, 5e8), 2) == "running"
+
+
+def test_traffic_of_hosts_says_nothing_of_gpus_that_show_their_work() -> None:
+    job = Job((*METRICS, "tcp_tx_bytes_per_second"))
+    job.does((*WORK, 5e6), 800)
+    assert job.does((*WORK, 0.0), 60) == "running"
+    assert job.does((*WAIT, 5e6), 5) == "idle"
+
+
+@pytest.mark.parametrize(("memory", "name"), [(0.95, "idle"), (0.5, "over")])
+def test_a_job_whose_memory_is_still_held_only_waits_though_its_processors_rest(
+    memory: float, name: str
+) -> None:
+    job = Job((*METRICS, "gpu_memory_used_bytes"))
+    job.does((*WORK, 6e10), 800)
+    assert job.does((*OVER, memory * 6e10), 20) == name
+
+
+def test_a_rest_longer_than_usual_is_told_of_as_a_stall() -> None:
+    job = started()
+    assert not job.phase.moment.stalled
+    job.does(WAIT, int(STALL_SECONDS) - 1)
+    assert job.phase.moment.idle
+    assert not job.phase.moment.stalled
+    job.does(WAIT, 1)
+    assert job.phase.moment.stalled
+    job.does(WORK, 1)
+    assert not job.phase.moment.stalled
+
+
 def test_a_machine_whose_process_is_gone_is_trusted_at_once_in_the_first_rest() -> None:
     job = started()
     job.does(WAIT, 2, Seen(gone=rows(0)))
@@ -361,7 +403,7 @@ def test_a_job_that_shows_its_power_only_rests_when_that_is_down() -> None:
 def test_evidence_from_a_job_that_shows_no_work_counts_less() -> None:
     job = Job(POWER)
     job.does((6000.0,), 900)
-    assert job.weight.tolist() == [BLIND] * 3
+    assert job.weight.tolist() == [BY_POWER] * 3
 
 
 def test_a_job_whose_machines_do_nothing_at_all_is_over() -> None:
@@ -549,6 +591,24 @@ def test_a_standstill_of_few_samples_is_none() -> None:
         assert bool(named) == (ticks >= STANDSTILL_TICKS)
     assert named == [2]
     assert STANDSTILL_TICKS > 3
+
+
+@pytest.mark.parametrize(
+    ("cadence", "last", "names"),
+    [(12.0, 2, [2]), (30.0, 1, [2]), (12.0, 3, []), (30.0, 2, [])],
+    ids=["a tick late", "rarely", "two ticks late", "rarely, a tick late"],
+)
+def test_a_last_value_that_is_bridged_for_two_ticks_came_as_the_job_stopped(
+    cadence: float, last: int, names: list[int]
+) -> None:
+    scene, named = seen(6), []
+    # The standstill's tick ``last`` is that of the last value.
+    for tick in range(1, 16):
+        scene.panel.state["dark"] = np.isin(np.arange(6), [2] if tick > last + 2 else [])
+        scene.phase.low_seconds = cadence * tick
+        standing = replace(scene.standing(), tick_seconds=cadence)
+        named = scene.decision.silence.step(standing, scene.panel)
+    assert named == names
 
 
 def test_silence_in_a_rest_like_those_before_says_nothing_yet() -> None:

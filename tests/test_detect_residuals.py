@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from detect.accumulate import START
+from detect.accumulate import FULL, START
 from detect.past import LEVEL_BLOCKS
 from detect.residuals import (
     DRIFT,
@@ -242,6 +242,14 @@ def test_the_level_test_speaks_from_eight_blocks_on() -> None:
 def test_what_several_machines_have_is_a_role(rows: int, alike: int) -> None:
     values = noisy(levels([90.0] * (rows - alike) + [60.0] * alike), 500, 0.005, seed=18)
     assert (np.abs(after(tracker(1, rows), values)[-1].z[LEVEL]) < START[LEVEL]).all()
+
+
+@pytest.mark.parametrize("apart", [1, 2])
+def test_two_of_eighteen_that_always_lay_apart_do_not_widen_what_is_usual(apart: int) -> None:
+    values = noisy(levels([90.0] * (18 - apart) + [45.0] * apart), 200, 0.005, seed=19)
+    z = after(tracker(1, 18), values)[-1].z[LEVEL, 0]
+    assert (z[-apart:] < -FULL[LEVEL]).all()
+    assert (np.abs(z[:-apart]) < START[LEVEL]).all()
 
 
 @pytest.mark.parametrize("gap", [1, 7, 90])

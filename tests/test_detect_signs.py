@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from detect.accumulate import FULL, START
 from detect.alert import AlertChange
 from detect.evidence import EvidenceDetector
+from detect.panel import PanelEvidence
+from detect.phase import Moment
+from detect.residuals import FAST
 from detect.snapshot import decode_state, encode_state
 from detect.trust import FIRST_IDLE, FIRST_SAVES, GONE, Trust
 from ingest.ticks import Panel, TickBlock
@@ -101,6 +105,79 @@ def test_without_a_metric_of_the_process_nobody_is_gone_or_alive() -> None:
     one = detector()
     one.update(block_of(healthy(4, 400, metrics), metrics=metrics))
     assert not (one.machine_panel.gone | one.machine_panel.alive).any()
+
+
+LIFE = ("cpu_usage_ratio", "gpu_tensor_active_ratio")
+
+
+def away(values: Array, machine: int, since: int, until: int) -> None:
+    """Its processor does nothing for a while."""
+    values[0, machine, since:until] *= 0.05
+
+
+@pytest.mark.parametrize(
+    ("before", "gone"),
+    [((), [2]), ((1, 1), [2]), ((1, 4), [])],
+    ids=["nobody was", "one again and again", "two"],
+)
+def test_where_processes_that_seem_gone_come_back_a_third_says_nothing(
+    before: tuple[int, ...], gone: list[int]
+) -> None:
+    values = healthy(6, 460, LIFE)
+    for k, machine in enumerate(before):
+        away(values, machine, 340 + 40 * k, 360 + 40 * k)
+    away(values, 2, 430, 460)
+    one = detector()
+    one.update(block_of(values, metrics=LIFE))
+    assert np.flatnonzero(one.machine_panel.gone).tolist() == gone
+
+
+SPINS = ("gpu_sm_active_ratio",)
+
+
+def in_a_standstill(shares: tuple[float, ...], *, stalled: bool = True) -> Array:
+    """``[R]``: how far each row is apart, in standard deviations, in a job whose activity swung by
+    a tenth and now is this on each row."""
+    rows = len(shares)
+    values = np.random.default_rng(2).normal(0.9, 0.09, (1, rows, 380))
+    values[0, :, 340:] = np.array(shares)[:, None]
+    block = block_of(values, metrics=SPINS)
+    panel = PanelEvidence(CATALOGUE, EvidenceModel())
+    panel.reindex(block.machine_panel, block.machines, 1.0)
+    fresh, nobody = np.ones((1, rows), np.bool_), np.zeros(rows, np.bool_)
+    for k in range(380):
+        rest = max(k - 339, 0)
+        moment = Moment(rest_seconds=float(rest), stalled=stalled and rest > 0)
+        at_ns = START_NS + k * SECOND
+        panel.step(values[:, :, k], fresh, at_ns, 1.0, nobody, np.ones(rows), moment)
+    return panel.state["worst_z"]
+
+
+ALIKE = (0.99, 0.99, 0.98, 0.99, 1.0, 0.99, 0.99)
+
+
+def test_the_one_that_is_less_active_while_all_others_spin_alike_counts_in_full() -> None:
+    apart = in_a_standstill((*ALIKE, 0.87))
+    assert apart[-1] == FULL[FAST]
+    assert (apart[:-1] < START[FAST]).all()
+
+
+@pytest.mark.parametrize(
+    ("shares", "stalled"),
+    [
+        ((*ALIKE, 0.87), False),
+        ((*ALIKE, *ALIKE, *ALIKE, 0.87, 0.87), True),
+        ((0.93, 0.96, 1.0, 1.0, 1.0, 1.05, 1.08, 0.87), True),
+        ((*ALIKE, 0.94), True),
+        (tuple(0.2 * share for share in (*ALIKE, 0.87)), True),
+        ((0.99, 0.99, 0.87), True),
+    ],
+    ids=["no stall", "two lower", "no agreement", "hardly less", "nobody spins", "few"],
+)
+def test_who_is_less_active_counts_by_the_usual_noise_where_the_others_do_not_wait_alike(
+    shares: tuple[float, ...], stalled: bool
+) -> None:
+    assert (in_a_standstill(shares, stalled=stalled) < FULL[FAST]).all()
 
 
 def starts_from_zero(machines: int, ticks: int, zero: int) -> Array:
@@ -280,6 +357,24 @@ def test_where_power_alone_tells_who_does_not_come_back_from_a_rest_is_named(sha
     values[:, :, 940:] *= share
     values[:, 3, 900:] = 0.25 * healthy(8, 1600, POWER)[:, 3, 900:]
     assert opened(said(values, POWER)) == ["m003"]
+
+
+@pytest.mark.parametrize(
+    ("rest", "spares", "names"), [(0.25, [5], ["m003"]), (0.45, [3, 5], [])], ids=["works", "rests"]
+)
+def test_where_power_alone_tells_one_held_down_that_follows_the_job_is_no_spare(
+    rest: float, spares: list[int], names: list[str]
+) -> None:
+    """Row 3 goes on at 45 % after a rest; row 5 always draws its least."""
+    share = np.ones((8, 800))
+    share[:, 400:430] = 0.25
+    share[3, 400:430], share[3, 430:] = rest, 0.45
+    share[5] = 0.25
+    one = detector()
+    changes = one.update(block_of(healthy(8, 800, POWER) * share, metrics=POWER))
+    assert np.flatnonzero(one.machine_panel.work.rests).tolist() == spares
+    assert np.flatnonzero(one.trust.state["spare"]).tolist() == spares
+    assert opened(changes) == names
 
 
 def test_a_spare_that_a_restarted_job_takes_in_is_judged_anew() -> None:

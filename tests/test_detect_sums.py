@@ -104,6 +104,17 @@ def test_no_sample_adds_more_than_its_own_duration(
         assert grown.max() <= max(10.0, MAX_STEP_SHARE * tick) + 1e-5
 
 
+@pytest.mark.parametrize(
+    ("tick", "seconds"), [(1.0, 1.0), (15.0, 6.0), (60.0, 18.0)], ids=["often", "seldom", "rarely"]
+)
+def test_a_rare_sample_counts_for_a_share_of_the_time_between_two(
+    tick: float, seconds: float
+) -> None:
+    sums = fresh()
+    sums.step(residuals(one(0, 2, 50.0)), tick, np.ones(ROWS), RUNNING)
+    assert sums.state["total"][FAST, 0, 2] == pytest.approx(seconds)
+
+
 def test_a_steady_difference_adds_a_second_a_second_and_remembers_its_direction() -> None:
     sums = add(fresh(), residuals(one(0, 2, -50.0)), 20)
     assert sums.state["total"][FAST, 0, 2] == pytest.approx(-20.0, rel=0.02)

@@ -161,6 +161,50 @@ def test_zeros_that_all_have_are_real_on_a_machine_that_lacks_the_field_that_is_
     assert np.array_equal(left[[SM, TENSOR]], values[[SM, TENSOR]])
 
 
+PARTLY = (*METRICS, "nvlink_rx_bytes_per_second", "pcie_tx_bytes_per_second")
+PCIE = PARTLY.index("pcie_tx_bytes_per_second")
+DARK = [SM, TENSOR, NVLINK, PARTLY.index("nvlink_rx_bytes_per_second")]
+
+
+def partly_zeroed(power: float, zero: list[int]) -> Array:
+    """``[M, R, T]`` over `PARTLY`; row 2 reports nothing in these from tick 20 on."""
+    own = healthy(40)
+    values = np.concatenate([own, own[[NVLINK, NVLINK]] * [[[1.0]], [[0.1]]]])
+    values[zero, 2, 20:] = 0.0
+    values[POWER, 2, 20:] *= power
+    return values
+
+
+def test_most_profiling_fields_may_be_zeroed_while_one_goes_on() -> None:
+    values = partly_zeroed(1.0, DARK)
+    left = masked(values, metrics=PARTLY)
+    assert np.isnan(left[DARK, 2, 20:]).all()
+    values[DARK, 2, 20:] = np.nan
+    assert np.array_equal(left, values, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("power", "zero"),
+    [
+        (0.2, DARK),
+        (1.0, [NVLINK]),
+        (1.0, [SM]),
+        (1.0, [TENSOR, *DARK[2:]]),
+        (1.0, [SM, TENSOR]),
+    ],
+    ids=[
+        "no power either",
+        "one link at nothing",
+        "one of activity at nothing",
+        "some activity left",
+        "most of them left",
+    ],
+)
+def test_zeros_beside_live_fields_or_without_power_are_real(power: float, zero: list[int]) -> None:
+    values = partly_zeroed(power, zero)
+    assert np.array_equal(masked(values, metrics=PARTLY), values)
+
+
 SENDS = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "ib_tx_bytes_per_second")
 
 
