@@ -33,7 +33,6 @@ from detect.silence import (
 from detect.snapshot import decode_state, encode_state
 from detect.trust import (
     ASIDE,
-    BLIND,
     BY_POWER,
     FIRST_IDLE,
     FIRST_PATIENCE_SECONDS,
@@ -301,15 +300,11 @@ def test_a_job_whose_memory_is_still_held_only_waits_though_its_processors_rest(
 
 
 def test_a_rest_longer_than_usual_is_told_of_as_a_stall() -> None:
-    job = started()
-    assert not job.phase.moment.stalled
-    job.does(WAIT, int(STALL_SECONDS) - 1)
-    assert job.phase.moment.idle
-    assert not job.phase.moment.stalled
-    job.does(WAIT, 1)
-    assert job.phase.moment.stalled
-    job.does(WORK, 1)
-    assert not job.phase.moment.stalled
+    job, told = started(), []
+    for does, ticks in ((WORK, 1), (WAIT, int(STALL_SECONDS) - 1), (WAIT, 1), (WORK, 1)):
+        job.does(does, ticks)
+        told.append((job.phase.moment.idle, job.phase.moment.stalled))
+    assert told == [(False, False), (True, False), (True, True), (False, False)]
 
 
 def test_a_machine_whose_process_is_gone_is_trusted_at_once_in_the_first_rest() -> None:
