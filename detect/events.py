@@ -122,7 +122,8 @@ class Events:
             began = moment.rest_seconds
             if not moment.stalled:
                 began = moment.slower_seconds + moment.noticed_seconds
-            coincides = (lately > 0) & (np.abs(ago - began) <= COINCIDES_SECONDS)
+            coincides = (lately > 0) & (at > 0) & (np.abs(ago - began) <= COINCIDES_SECONDS)
+            coincides &= coincides.mean(axis=1, keepdims=True) <= many
             lately = np.where(coincides, np.maximum(COINCIDES * self._weight, lately), lately)
             most = np.where(coincides.any(axis=0), np.inf, most)
         return np.asarray(np.minimum(lately.max(axis=0), most))

@@ -210,6 +210,11 @@ def test_a_code_from_long_before_the_job_stopped_or_after_adds_little(event: int
     assert 0 < added_in_a_standstill(event, 100)[4] <= ALONE
 
 
+@pytest.mark.parametrize("rest", [100, 900])
+def test_a_code_on_many_as_the_job_stops_says_nothing_however_long_it_stands(rest: int) -> None:
+    assert added_in_a_standstill(0, rest, rows=tuple(range(ROWS))).max() < 0.05
+
+
 def test_a_code_in_a_rest_that_is_no_stall_adds_little() -> None:
     assert added_in_a_standstill(0, 40, stalled=False)[4] == ALONE
 

@@ -33,6 +33,7 @@ from detect.silence import (
 from detect.snapshot import decode_state, encode_state
 from detect.trust import (
     ASIDE,
+    BLIND,
     BY_POWER,
     FIRST_IDLE,
     FIRST_PATIENCE_SECONDS,
@@ -399,6 +400,9 @@ def test_evidence_from_a_job_that_shows_no_work_counts_less() -> None:
     job = Job(POWER)
     job.does((6000.0,), 900)
     assert job.weight.tolist() == [BY_POWER] * 3
+    unknown = Job(("queue_depth",))
+    unknown.does((6.0,), 900)
+    assert unknown.weight.tolist() == [BLIND] * 3
 
 
 def test_a_job_whose_machines_do_nothing_at_all_is_over() -> None:
