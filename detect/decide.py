@@ -23,8 +23,8 @@ MEMBER = 0.7
 GRACE_SECONDS = 10.0
 UNEXPLAINED = 3.0
 LASTING_SECONDS = 600.0
-"""Machines that became odd together without sharing anything known need so much more evidence, or
-to stay odd for so long: no evaluation, no checkpoint lasts."""
+"""Machines that became odd together without sharing anything known need so much more evidence, or,
+if they are only two, to stay odd for so long: no evaluation, no checkpoint lasts."""
 TOGETHER_NS = 15 * 10**9
 JOB_WIDE = 0.4
 ALIKE = 8
@@ -149,7 +149,7 @@ class Decision:
         crossed = [i for i in members if level[i] >= 1]
         # Machines that became odd together and share nothing known are more often a habit of
         # the job (who saves checkpoints, who evaluates) than a fault: they need more.
-        if level[first] < UNEXPLAINED and waited < LASTING_SECONDS:
+        if level[first] < UNEXPLAINED and (odd.size > 2 or waited < LASTING_SECONDS):
             return self._nobody(st, "undetermined", members, waited)
         alike = {explained(st, i, self.catalogue).signature for i in members}
         if len(members) >= 3 and len(alike) == 1 and self._in_several_metrics(st, members):

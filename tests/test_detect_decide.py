@@ -179,6 +179,12 @@ def test_two_that_became_odd_together_and_stay_so_are_named_one_by_one_in_the_en
     assert LASTING_SECONDS == 600.0
 
 
+def test_three_that_became_odd_together_are_never_named_for_staying_so() -> None:
+    scene = Scene(12)
+    scene.level[[2, 5, 9]] = (1.0 + UNEXPLAINED) / 2
+    assert not any(c.alert.pages for c in scene.passes(int(3 * LASTING_SECONDS)))
+
+
 @pytest.mark.parametrize("lastingly", [True, False])
 def test_a_machine_apart_for_good_in_the_way_of_a_named_one_needs_less(lastingly: bool) -> None:
     scene = Scene(12)
