@@ -26,7 +26,8 @@ LONG_REST_SECONDS = 60.0
 """Most evidence from the host beyond what the work shows; once the job is held up, or stands still
 for longer than to save its state, one more for so many seconds of that, up to the second."""
 HOST_OF_WAITING = 2.0
-"""Times as much then of what the host of one shows that was not odd before."""
+PROCESS = frozenset({"cpu", "host_memory"})
+"""Times as much then of what tells of the processes of one that was not odd before."""
 USUAL_FAMILIES = 5.0
 MOST_PER_FAMILY = 1.5
 STEP_MOST = 2.0
@@ -46,6 +47,7 @@ class Fusion:
         self._by_family: NDArray[np.int64] = np.zeros(0, np.int64)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._host: Mask = np.zeros(0, np.bool_)
+        self._process: Mask = np.zeros(0, np.bool_)
         self._strange: Mask = np.zeros(0, np.bool_)
         self._work: Mask = np.zeros(0, np.bool_)
         self._effort: list[NDArray[np.int64]] = []
@@ -66,6 +68,7 @@ class Fusion:
         self.families = tuple(dict.fromkeys(ordered))
         self._starts = np.array([ordered.index(f) for f in self.families], np.int64)
         self._host = np.array([f in HOST_FAMILIES for f in self.families], np.bool_)
+        self._process = np.array([f in PROCESS for f in self.families], np.bool_)
         self._effort = [
             np.array([i for i, name in enumerate(families) if name == f], np.int64)
             for f in sorted(EFFORT.intersection(families))
@@ -135,7 +138,8 @@ class Fusion:
             waited = max(waited, moment.rest_seconds - LONG_REST_SECONDS)
         if waited > 0:
             # What began long before holds nobody up now.
-            host = host * np.where(odd_before, 1.0, HOST_OF_WAITING)
+            more = (HOST_OF_WAITING - 1.0) * by_family[self._process].sum(axis=0)
+            host = host + np.where(odd_before, 0.0, more)
         if self._host_only:
             return np.asarray(host + rest), alone
         rest *= self._weight

@@ -469,8 +469,8 @@ def test_the_host_counts_more_the_longer_the_job_is_held_up() -> None:
 
 
 def test_a_host_counts_more_in_a_long_standstill_and_twice_if_it_was_not_odd_before() -> None:
-    sums = panel_of(*WIDE, *HOST_FAMILIES)
-    full = np.zeros((len(WIDE) + len(HOST_FAMILIES), 1))
+    sums = panel_of(*WIDE, "cpu", "disk")
+    full = np.zeros((len(WIDE) + 2, 1))
     full[len(WIDE)] = 1.5
 
     def score(rest: float, *, odd_before: bool) -> float:
@@ -485,6 +485,8 @@ def test_a_host_counts_more_in_a_long_standstill_and_twice_if_it_was_not_odd_bef
     assert later == sorted(set(later))
     assert later[-1] == pytest.approx(HOST_OF_WAITING * 1.5)
     assert score(1e4, odd_before=True) == pytest.approx(1.5)
+    full[len(WIDE) :] = [[0.0], [1.5]]
+    assert score(1e4, odd_before=False) == pytest.approx(1.5)
 
 
 def test_who_was_odd_before_the_job_became_slower_is_remembered_while_it_is() -> None:
