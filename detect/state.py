@@ -48,23 +48,13 @@ class PanelState:
         """Carry every array over to a new roster; new entries get the declared fill."""
         if metrics == self.metrics and rows == self.rows:
             return
-        moves = {"m": _moves(self.metrics, metrics), "r": _moves(self.rows, rows)}
+        sources = {"m": _sources(self.metrics, metrics), "r": _sources(self.rows, rows)}
         stays = {"m": metrics == self.metrics, "r": rows == self.rows}
-        sizes = {"m": len(metrics), "r": len(rows)}
         for name, (axes, fill) in self._axes.items():
             array = self._arrays[name]
             for position, axis in enumerate(axes):
-                if stays[axis]:
-                    continue
-                at = array.ndim - len(axes) + position
-                source, target = moves[axis]
-                shape = list(array.shape)
-                shape[at] = sizes[axis]
-                moved = np.full(shape, fill, array.dtype)
-                index: list[Any] = [slice(None)] * array.ndim
-                index[at] = target
-                moved[tuple(index)] = np.take(array, source, axis=at)
-                array = moved
+                if not stays[axis]:
+                    array = _moved(array, sources[axis], fill, array.ndim - len(axes) + position)
             self._arrays[name] = array
         self.metrics, self.rows = metrics, rows
 
@@ -90,15 +80,23 @@ class PanelState:
         self._arrays = {k: np.array(v) for k, v in state["arrays"].items()}
 
 
+def _moved(array: Array, sources: Array, fill: float | bool, axis: int) -> Array:
+    """What stands at the ``sources`` along an axis; ``fill`` where these are -1."""
+    new = sources < 0
+    if new.all():
+        shape = list(array.shape)
+        shape[axis] = sources.size
+        return np.full(shape, fill, array.dtype)
+    moved = np.take(array, sources, axis=axis, mode="wrap")
+    moved[(slice(None),) * axis + (new,)] = fill
+    return moved
+
+
 @lru_cache(maxsize=16)
-def _moves(
-    old: tuple[str, ...], new: tuple[str, ...]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions in ``old`` and in ``new`` of the names that both have.
+def _sources(old: tuple[str, ...], new: tuple[str, ...]) -> NDArray[np.int64]:
+    """Where each of the ``new`` names stands in ``old``, -1 if nowhere.
 
     Remembered, as all states of a panel ask for the same.
     """
     where = {name: i for i, name in enumerate(old)}
-    pairs = [(where[name], i) for i, name in enumerate(new) if name in where]
-    array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return array[:, 0], array[:, 1]
+    return np.array([where.get(name, -1) for name in new], dtype=np.int64)
