@@ -159,12 +159,10 @@ class EvidenceSums:
             if not np.array_equal(seen, self.state["seen"]):
                 self.fusion.weigh(self.state["seen"])
         trust = trust.astype(np.float32)
-        size = np.abs(r.z)
-        moves = size > START.astype(np.float32)[:, None, None]
         # Without a past of its own a row cannot have changed; the level test still sees it.
         changes = r.established & r.valid
         change = trust * np.float32(REMEMBERED) if moment.back else trust
-        apart = self._has_other_work(size[LEVEL] >= float(START[LEVEL]))
+        apart = self._has_other_work(np.abs(r.z[LEVEL]) >= float(START[LEVEL]))
         level = np.minimum(trust / moment.past, 1.5) * ~apart
         # Nobody wanders who stands still.
         steps = change * self.patience.for_wanderers() if moment.idle else change
@@ -176,10 +174,14 @@ class EvidenceSums:
         high = self._high if moment.idle or moment.held_up else self._busier
         waits = moment.slower_seconds > 0 or moment.rest_seconds > LONG_REST_SECONDS
         self._calm_seconds = 0.0 if waits else self._calm_seconds + tick_seconds
-        self._follow_echo(r, size[FAST], tick_seconds)
-        # Nothing happens to a cell without evidence that looks as usual, as most do.
-        moves |= self.state["total"] != 0
-        for test, moving in enumerate(moves):
+        # Test by test: the cells of one stay in the processor's cache meanwhile.
+        for test, total in enumerate(self.state["total"]):
+            size = np.abs(r.z[test])
+            if test == FAST:
+                self._follow_echo(r, size, tick_seconds)
+            moving = size > float(START[test])
+            # Nothing happens to a cell without evidence that looks as usual, as most do.
+            moving |= total != 0
             cells = np.flatnonzero(moving)
             if cells.size:
                 known, weight = weights.get(test, (changes, steps))
@@ -204,9 +206,11 @@ class EvidenceSums:
         ``fast`` ``[M, R]``: the size of the fast change.
         """
         echo = self.state["echo"]
-        if echo.any():
-            echo -= np.float32(tick_seconds) * r.valid
-            np.maximum(echo, 0.0, out=echo)
+        cells = np.flatnonzero(echo != 0)
+        if cells.size:
+            left = echo.reshape(-1)
+            passed = np.float32(tick_seconds) * r.valid.reshape(-1)[cells]
+            left[cells] = np.maximum(left[cells] - passed, 0.0)
         np.copyto(echo, ECHO_SECONDS, where=fast >= float(FULL[FAST]))
 
     def _add(

@@ -29,11 +29,10 @@ def median(values: FloatArray, count: NDArray[Any]) -> FloatArray:
     ordered = np.sort(values, axis=-1)  # NaN goes last
     if least == n:
         return np.asarray(0.5 * (ordered[..., (n - 1) // 2] + ordered[..., n // 2]))
-    count = np.broadcast_to(count, values.shape[:-1])
-    flat, known = ordered.reshape(-1, n), count.reshape(-1)
-    at = np.arange(known.size)
+    known = count.reshape(-1)
+    like, at = ordered.reshape(-1, known.size, n), np.arange(known.size)
     low, high = np.maximum((known - 1) // 2, 0), known // 2
-    return np.asarray(0.5 * (flat[at, low] + flat[at, high])).reshape(count.shape)
+    return np.asarray(0.5 * (like[:, at, low] + like[:, at, high])).reshape(values.shape[:-1])
 
 
 def _selected(values: FloatArray, known: int) -> FloatArray:
@@ -41,9 +40,18 @@ def _selected(values: FloatArray, known: int) -> FloatArray:
     would cost five times as much.
     """
     half = known // 2
-    values.partition(half, axis=-1)  # NaN goes last
+    _ordered_alike(values).partition(half, axis=-1)  # NaN goes last
     upper = values[..., half]
     return np.asarray(upper if known % 2 else 0.5 * (values[..., :half].max(axis=-1) + upper))
+
+
+def _ordered_alike(values: FloatArray) -> FloatArray:
+    """The memory of ``values``, as whole numbers where these are in the same order, which they are
+    if none has a minus sign: to partition them takes half the time.
+    """
+    bits: NDArray[Any] = values.view(f"i{values.itemsize}")
+    alike = int(bits[..., 0].min(initial=0)) >= 0 and int(bits.min(initial=0)) >= 0
+    return bits if alike else values
 
 
 def _by_count(values: FloatArray, count: NDArray[Any]) -> FloatArray:
@@ -62,13 +70,15 @@ def median_of_blocks(blocks: FloatArray) -> tuple[FloatArray, NDArray[np.int8]]:
     """
     finite = np.isfinite(blocks)
     known = np.add.reduce(finite, axis=0, dtype=np.int8)
-    planes = [
-        np.where(there, plane, np.asarray(np.inf, plane.dtype))
-        for plane, there in zip(blocks, finite, strict=True)
-        if there.any()
-    ]
+    planes = []
+    for plane, there in zip(blocks.copy(), finite, strict=True):
+        if there.any():
+            np.copyto(plane, np.inf, where=~there)
+            planes.append(plane)
     for a, b in _exchanges(len(planes)):
-        planes[a], planes[b] = np.minimum(planes[a], planes[b]), np.maximum(planes[a], planes[b])
+        low = np.minimum(planes[a], planes[b])
+        np.maximum(planes[a], planes[b], out=planes[b])
+        planes[a] = low
     out = np.full(known.shape, np.nan, blocks.dtype)
     for count in np.flatnonzero(np.bincount(known.reshape(-1))).tolist():
         if count:
@@ -110,13 +120,14 @@ def follow(
     A NaN average starts at the first known value. ``known`` covers the last two axes, ``every``
     says that it is all true. Returns the average.
     """
-    first = np.isnan(average[0] if average.ndim > known.ndim else average)
-    first &= known
+    plane = average[0] if average.ndim > known.ndim else average
+    # Mostly all have started: the minimum, which tells, costs less than to ask each of them.
+    first = np.isnan(plane) & known if np.isnan(plane.min(initial=np.inf)) else None
     step = np.subtract(value, average)
     step *= gain
     if not every:
         np.copyto(step, 0.0, where=~known)
     average += step
-    if first.any():
+    if first is not None and first.any():
         np.copyto(average, value, where=first)
     return average

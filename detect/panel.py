@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detect.accumulate import FULL, EvidenceSums
-from detect.averages import follow
+from detect.averages import follow, median
 from detect.events import ERRORS, Events
 from detect.fuse import EFFORT
 from detect.load import UNKNOWN, LoadModel
@@ -254,9 +254,9 @@ class PanelEvidence:
         dead = np.zeros(r.valid.shape, np.bool_)
         for m in np.flatnonzero(self.centre >= self._least_left).tolist():
             valid, share = r.valid[m], np.sinh(self.residuals.state["y"][FAST, m])
-            centre = float(np.median(share[valid])) if valid.any() else 0.0
-            low = valid & (share < DEAD * centre)
             rows = np.count_nonzero(valid)
+            centre = float(median(share[valid], np.array(rows))) if rows else 0.0
+            low = valid & (share < DEAD * centre)
             alike = np.count_nonzero(share[valid] > ALIKE * centre)
             if np.count_nonzero(low) <= max(1, DEAD_SHARE * rows) and alike >= MOST_ALIKE * rows:
                 dead[m] = low & r.established[m]

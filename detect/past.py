@@ -93,14 +93,16 @@ class OwnPast:
         limit = (times * self.state["level_sigma"]).astype(np.float32)[:, None]
         return np.asarray(np.abs(self.state["base"]) > limit)
 
-    def follow(self, share: Array, present: Mask, everywhere: bool) -> None:
-        """One tick of values ``[M, R]`` in units of the reference (NaN where not present)."""
+    def follow(self, share: Array, gaps: NDArray[np.intp]) -> None:
+        """One tick of values ``[M, R]`` in units of the reference; ``gaps`` are the places, in a
+        flattened ``[M, R]``, of those that are missing.
+        """
         s = self.state
         share = np.minimum(share, np.float32(MOST_SHARE))
-        if not everywhere:
-            np.copyto(share, 0.0, where=~present)
+        share.reshape(-1)[gaps] = 0.0
         s["share_sum"] += share
-        s["share_count"] += np.float32(1.0) if everywhere else present
+        s["share_count"] += np.float32(1.0)
+        s["share_count"].reshape(-1)[gaps] -= np.float32(1.0)
         self._share_ticks += 1
 
     def learn(

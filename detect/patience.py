@@ -90,17 +90,15 @@ class Patience:
         s = self.state
         if self._ticks % max(1, round(PEAK_SECONDS / tick_seconds)) == 0:
             weight = (IDLE_PEAKS if idle else 1.0) / np.clip(trust, LEAST_TRUST, 1.0)
-            for total, highest, peak in zip(s["total"], s["highest"], s["peak"], strict=True):
-                size = np.abs(total)
-                over = size == 0
-                over &= highest > 0
-                size *= weight
-                np.maximum(highest, size, out=highest)
-                ended = np.flatnonzero(over)
-                if ended.size:
-                    heights, peaks = highest.reshape(-1), peak.reshape(-1)
-                    peaks[ended] = np.maximum(peaks[ended], heights[ended])
-                    heights[ended] = 0.0
+            for of_test in zip(s["total"], s["highest"], s["peak"], strict=True):
+                total, highest, peak = (array.reshape(-1) for array in of_test)
+                cells = np.flatnonzero((total != 0) | (highest > 0))
+                size = np.abs(total[cells])
+                ended = cells[size == 0]
+                size *= weight[cells % weight.size]
+                highest[cells] = np.maximum(highest[cells], size)
+                peak[ended] = np.maximum(peak[ended], highest[ended])
+                highest[ended] = 0.0
         self._ticks += 1
         if self._ticks % PATIENCE_TICKS == 0:
             s["peak"] *= np.exp2(-PATIENCE_TICKS * tick_seconds / PEAK_HALF_LIFE_SECONDS)
@@ -114,18 +112,26 @@ class Patience:
         on another machine is no fault on this one.
         """
         peak = self.state["peak"]
-        rows = peak.shape[2]
-        first = peak.max(axis=2, keepdims=True, initial=0.0)
-        others = peak.sum(axis=2, keepdims=True) - first
-        least = np.maximum(PEERS_PEAKS * others / max(rows - 1, 1), self._hold)
+        needed = np.empty_like(peak)
+        needed[:] = self._hold
+        grown = (peak != 0).any(axis=2)
+        if grown.any():
+            needed[grown] = self._beyond(peak[grown], self._hold[grown])
+        needed[:LEVEL] *= self.for_wanderers()
+        self.state["needed"] = needed
+
+    @staticmethod
+    def _beyond(peak: Array, hold: Array) -> Array:
+        """`learn_needed` where evidence has ever come and gone, ``[K, R]``; ``hold`` ``[K, 1]``."""
+        first = peak.max(axis=1, keepdims=True)
+        others = peak.sum(axis=1, keepdims=True) - first
+        least = np.maximum(PEERS_PEAKS * others / max(peak.shape[1] - 1, 1), hold)
         is_first = peak >= first
-        second = (peak * ~is_first).max(axis=2, keepdims=True, initial=0.0)
+        second = (peak * ~is_first).max(axis=1, keepdims=True)
         needed = np.maximum(OWN_PEAKS * peak, least)
         # The highest of the others.
         np.maximum(needed, first * ~is_first + second * is_first, out=needed)
-        np.minimum(needed, MOST_PATIENCE * self._hold, out=needed)
-        needed[:LEVEL] *= self.for_wanderers()
-        self.state["needed"] = needed
+        return np.asarray(np.minimum(needed, MOST_PATIENCE * hold, out=needed))
 
     def snapshot(self) -> dict[str, Any]:
         """What is not in the arrays."""

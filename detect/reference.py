@@ -46,10 +46,11 @@ class Reference:
 
     def shares(self, x: Vector) -> Array:
         """``x / reference``. Its ``asinh`` is the scale: linear near 0, logarithmic above."""
-        share = x * self._factor
-        np.maximum(share, -MOST, out=share)
-        np.minimum(share, MOST, out=share)
-        return share.astype(np.float32)
+        share = np.empty(x.shape, np.float32)
+        with np.errstate(over="ignore"):
+            np.multiply(x, self._factor, out=share, casting="same_kind")
+        np.maximum(share, np.float32(-MOST), out=share)
+        return np.asarray(np.minimum(share, np.float32(MOST), out=share))
 
     def update(
         self, x: Vector, present: Mask, peers: NDArray[np.int64], seconds: float

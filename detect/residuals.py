@@ -161,11 +161,12 @@ class PeerResiduals:
         enough = peers >= 3
         everywhere = bool(present.all())
         every = everywhere and bool(enough.all())
-        valid = present & enough[:, None]
+        valid = present if enough.all() else present & enough[:, None]
+        gaps = np.flatnonzero(~present)
         if self._ticks % REFERENCE_TICKS == 0 or self._seconds < START_SECONDS:
             self._follow_reference(x, present, peers)
         g = self.reference.shares(x)
-        self.past.follow(g, present, everywhere)
+        self.past.follow(g, gaps)
         np.arcsinh(g, out=g)
         own = follow(s["y"], g, self._gain, present, everywhere) - s["base"]
         g -= s["base"]
@@ -175,21 +176,24 @@ class PeerResiduals:
         self.shape.follow(g, valid, every, peers)
         middle = median(own, peers)
         if not everywhere:
-            self._carry(middle, present, enough)
+            self._carry(middle, gaps, enough)
         s["middle"] = np.where(enough, middle, s["middle"])
         centre = middle.astype(np.float64)
         low, high = self._slack(centre[FAST])
 
-        away = own[FAST] - _column(centre[FAST])
+        looks = self.looks
+        # Asked for by looks only.
+        away = own[FAST] - _column(centre[FAST]) if looks else own[FAST]
         own[FAST] -= np.minimum(np.maximum(own[FAST], _column(low)), _column(high))
         own[SLOW] -= _column(centre[SLOW])
         if not every:
             np.copyto(own, 0.0, where=~valid)
-            np.copyto(away, 0.0, where=~valid)
+            if looks:
+                np.copyto(away, 0.0, where=~valid)
         if self._seconds >= START_SECONDS:
             self.noise.age(valid, every, self._tick_seconds)
         z = np.empty((TESTS, *x.shape), np.float32)
-        if self.looks:
+        if looks:
             self._look(own, away, valid, every, peers, suspect, high - low, z)
         else:
             self.noise.look(own[:SLOW], valid, every, peers)
@@ -201,15 +205,16 @@ class PeerResiduals:
         self._ticks += 1
         return Residuals(z, valid, s["established"], centre[FAST])
 
-    def _carry(self, middle: Array, present: Mask, enough: Mask) -> None:
-        """Rows that are missing keep their distance to the ``middle`` ``[2, M]`` of ``enough``
-        others: what the job did meanwhile is no difference when they come back.
+    def _carry(self, middle: Array, gaps: NDArray[np.intp], enough: Mask) -> None:
+        """Cells that are missing, places in a flattened ``[M, R]``, keep their distance to the
+        ``middle`` ``[2, M]`` of ``enough`` others: what the job did meanwhile is no difference when
+        they come back.
         """
         before = self.state["middle"]
         moved = np.where(enough & np.isfinite(before), middle - before, np.float32(0.0))
         if moved.any():
-            metrics, rows = np.nonzero(~present)
-            self.state["y"][:, metrics, rows] += moved[:, metrics]
+            y = self.state["y"]
+            y.reshape(len(y), -1)[:, gaps] += moved[:, gaps // y.shape[2]]
 
     def _slack(self, centre: Vector) -> tuple[Vector, Vector]:
         """Lowest and highest fast centre ``[M]`` within the clocks' slack, ignoring NaN."""

@@ -92,5 +92,6 @@ class Shape:
         base += change
         age += np.float32(ticks) * learn
         most = np.exp(np.minimum(base + SHAPE_MOST * sigma, 50.0)) - self._floor
-        s["stray_most"] = np.where(age > YOUNG_TICKS, most, np.float32(np.inf))
+        np.copyto(most, np.inf, where=age <= YOUNG_TICKS)
+        s["stray_most"] = most
         return np.asarray(np.maximum(e, 0.0, out=e))
