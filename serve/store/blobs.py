@@ -56,7 +56,7 @@ def decode_scores(data: bytes) -> ScoreGrid:
 def encode_metric(block: MetricBlock) -> bytes:
     """The block as bytes."""
     octets = _rounded(block.values).view(np.uint8).reshape(-1, _OCTETS)
-    columns = [_names(block.machines), _compressed(np.ascontiguousarray(octets.T).tobytes())]
+    columns = [_names(block.machines), _compressed(np.ascontiguousarray(octets.T).data)]
     meta = {"start_ns": str(block.start_ns), "tick_ns": str(block.tick_ns)}
     row = pa.record_batch([pa.array([c]) for c in columns], _SCHEMA.with_metadata(meta))
     sink = pa.BufferOutputStream()
@@ -93,7 +93,7 @@ def _names(machines: tuple[str, ...]) -> bytes:
     return _compressed(orjson.dumps(machines))
 
 
-def _compressed(data: bytes) -> bytes:
+def _compressed(data: bytes | memoryview) -> bytes:
     return zstandard.ZstdCompressor(level=1).compress(data)
 
 
